@@ -13,6 +13,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/folder"
+	"github.com/hopfeed/hopfeed/internal/jsontext"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 )
@@ -94,7 +95,7 @@ func ReadRecord(fsys vfs.FS, path string, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b[:end], v); err != nil {
+	if err := jsontext.Decode(b[:end], v); err != nil {
 		return &CorruptError{path, -1, err.Error()}
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/hopfeed/hopfeed/internal/jsontext"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 )
 
@@ -102,14 +103,14 @@ func decodeManifest(b []byte) (*Manifest, error) {
 	if !found {
 		return nil, errors.New("it has no \"format\"")
 	}
-	if err := json.Unmarshal(version, &m.Format); err != nil {
+	if err := jsontext.Decode(version, &m.Format); err != nil {
 		return nil, fmt.Errorf("format: %w", err)
 	}
 	if m.Format != Version {
 		return nil, errVersion(m.Format)
 	}
 	if list, found := fields["requires"]; found {
-		if err := json.Unmarshal(list, &m.Requires); err != nil {
+		if err := jsontext.Decode(list, &m.Requires); err != nil {
 			return nil, fmt.Errorf("requires: %w", err)
 		}
 	}
@@ -163,10 +164,10 @@ func decodeFields(members map[string]json.RawMessage, into reflect.Value) error 
 
 func decodeField(b []byte, into reflect.Value) error {
 	if into.Kind() != reflect.Slice || into.Type().Elem().Kind() != reflect.Struct {
-		return json.Unmarshal(b, into.Addr().Interface())
+		return jsontext.Decode(b, into.Addr().Interface())
 	}
 	var list []json.RawMessage
-	if err := json.Unmarshal(b, &list); err != nil {
+	if err := jsontext.Decode(b, &list); err != nil {
 		return err
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(list), len(list)))
@@ -183,7 +184,8 @@ func decodeField(b []byte, into reflect.Value) error {
 }
 
 // members are the fields of a JSON object by name, which are all different.
-func members(b []byte) (map[string]json.RawMessage, error) {
+func members(b []byte) (_ map[string]json.RawMessage, err error) {
+	defer func() { err = jsontext.Explain(b, err) }()
 	d := json.NewDecoder(bytes.NewReader(b))
 	if start, err := d.Token(); err != nil {
 		return nil, err

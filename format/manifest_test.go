@@ -130,12 +130,13 @@ func TestManifestsThatLackSomethingOrHaveItTwiceAreRefused(t *testing.T) {
 		`no "input"`:                            {`"input": {},`, `"input": null,`},
 		`no "directed"`:                         {`"directed": false,`, ``},
 		`files: entry 0: it has no "size"`:      {`"size":`, `"length":`},
+		`tool: found number (want a string)`:    {`"tool": "`, `"tool": 1, "later": "`},
 		`"kind" twice`:                          {`"kind":`, `"kind": "store", "kind":`},
 		`regions: entry 0: it has "rows" twice`: {`"first_row":`, `"rows": 1, "first_row":`},
-		`chunk_rows: json`:                      {`"chunk_rows": 2,`, `"chunk_rows": 2e0,`},
-		`chunk_rows: json: cannot`:              {`"chunk_rows": 2,`, `"chunk_rows": 2.5,`},
-		`is not a checksum`:                     {`"index_crc32c": "`, `"index_crc32c": "A`},
-		`not valid UTF-8`:                       {`"name": "`, "\"name\": \"\xff"},
+		`chunk_rows: found number 2e0`:          {`"chunk_rows": 2,`, `"chunk_rows": 2e0,`},
+		`chunk_rows: found number 2.5 (want a whole number)`: {`"chunk_rows": 2,`, `"chunk_rows": 2.5,`},
+		`is not a checksum`: {`"index_crc32c": "`, `"index_crc32c": "A`},
+		`not valid UTF-8`:   {`"name": "`, "\"name\": \"\xff"},
 	} {
 		if _, err := decodeManifest(changed(t, b, change[0], change[1])); err == nil ||
 			!strings.Contains(err.Error(), name) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/jsontext"
 	"github.com/hopfeed/hopfeed/internal/safetensors"
 )
 
@@ -231,7 +232,7 @@ func DecodeState(data []byte) (*State, error) {
 		return nil, err
 	}
 	var h stateHeader
-	if err := json.Unmarshal([]byte(metadata[stateKey]), &h); err != nil {
+	if err := jsontext.Decode([]byte(metadata[stateKey]), &h); err != nil {
 		return nil, fmt.Errorf("corrupt: %w", err)
 	}
 	if h.Kind != stateKind || h.Format != stateVersion {

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/jsontext"
 )
 
 // Tensor is one tensor, row-major.
@@ -90,11 +91,11 @@ func Decode(data []byte) (metadata map[string]string, tensors []Tensor, err erro
 	}
 	header, body := body[:length], body[length:]
 	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(header, &raw); err != nil {
+	if err := jsontext.Decode(header, &raw); err != nil {
 		return nil, nil, fmt.Errorf("corrupt header: %w", err)
 	}
 	if text, ok := raw[metadataKey]; ok {
-		if err := json.Unmarshal(text, &metadata); err != nil {
+		if err := jsontext.Decode(text, &metadata); err != nil {
 			return nil, nil, fmt.Errorf("corrupt header: %w", err)
 		}
 		delete(raw, metadataKey)
@@ -102,7 +103,7 @@ func Decode(data []byte) (metadata map[string]string, tensors []Tensor, err erro
 	var entries []entry
 	for name, text := range raw {
 		e := entry{name: name}
-		if err := json.Unmarshal(text, &e); err != nil {
+		if err := jsontext.Decode(text, &e); err != nil {
 			return nil, nil, fmt.Errorf("corrupt header: tensor %q: %w", name, err)
 		}
 		entries = append(entries, e)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/internal/arrowfile"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/jsontext"
 	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/need"
 	"github.com/hopfeed/hopfeed/internal/safetensors"
@@ -215,24 +216,24 @@ func loadOnce(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
 	}
 	c, m, err := decodeManifest(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrInvalid, err)
+		return nil, damaged(path, err)
 	}
-	decode := func(file *fileEntry, data []byte, do func([]byte) error) error {
-		err := file.check(data)
-		if err == nil {
+	decode := func(file *fileEntry, data []byte, err error, do func([]byte) error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w, though %s names it", fs.ErrNotExist, File)
+		} else if err != nil {
+			return err
+		} else if err = file.check(data); err == nil {
 			err = do(data)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w: %w", filepath.Join(dir, file.File), ErrInvalid, err)
+			return damaged(filepath.Join(dir, file.File), err)
 		}
 		return nil
 	}
 	read := func(file *fileEntry, do func([]byte) error) error {
 		data, err := readFile(fsys, filepath.Join(dir, file.File), file.Size)
-		if err != nil {
-			return err
-		}
-		return decode(file, data, do)
+		return decode(file, data, err, do)
 	}
 	if m.Parameters != nil {
 		err = read(m.Parameters, func(data []byte) (err error) {
@@ -258,14 +259,16 @@ func loadOnce(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
 		}
 	}
 	metrics, err := readPlain(fsys, dir, MetricsFile)
-	if err != nil {
-		return nil, err
-	}
 	metrics = metrics[:min(m.Metrics.Size, int64(len(metrics)))]
-	return c, decode(&m.Metrics, metrics, func(data []byte) (err error) {
+	return c, decode(&m.Metrics, metrics, err, func(data []byte) (err error) {
 		c.History, err = decodeHistory(data, len(c.Runs))
 		return err
 	})
+}
+
+func damaged(path string, err error) error {
+	return fmt.Errorf("%s: %w: %w (put back a copy of the run, or train again into another folder)", path, ErrInvalid,
+		err)
 }
 
 // decodeManifest decodes and checks checkpoint.json, but not the files that it names.
@@ -274,7 +277,7 @@ func decodeManifest(text []byte) (*Checkpoint, *manifest, error) {
 		Format int    `json:"format"`
 		Kind   string `json:"kind"`
 	}
-	if err := json.Unmarshal(text, &head); err != nil {
+	if err := jsontext.Decode(text, &head); err != nil {
 		return nil, nil, fmt.Errorf("corrupt: %w", err)
 	}
 	if head.Kind != kind || head.Format != Version {
@@ -291,7 +294,7 @@ func decodeManifest(text []byte) (*Checkpoint, *manifest, error) {
 		return nil, nil, fmt.Errorf("corrupt: its checksum is %s, but it says %s", found, stored)
 	}
 	var m manifest
-	if err := json.Unmarshal(text, &m); err != nil {
+	if err := jsontext.Decode(text, &m); err != nil {
 		return nil, nil, fmt.Errorf("corrupt: %w", err)
 	}
 	c := &Checkpoint{
@@ -385,10 +388,14 @@ func EncodeLines[T any](values []T) ([]byte, error) {
 func DecodeLines[T any](data []byte, name string, check func(number int, v *T) error) (values []T, err error) {
 	for lines := json.NewDecoder(bytes.NewReader(data)); ; {
 		var v T
-		number := len(values) + 1
+		number, start := len(values)+1, lines.InputOffset()
 		if err = lines.Decode(&v); err == io.EOF {
 			return values, nil
 		}
+		if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+			wrong.Offset += start
+		}
+		err = jsontext.Explain(data, err)
 		if err == nil {
 			err = check(number, &v)
 		}
@@ -454,7 +461,7 @@ func decodeSplit(data []byte, nodes int64, spec trainer.Spec) (s Split, err erro
 func readFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	data, err := vfs.ReadFile(fsys, path, maxBytes)
 	if errors.Is(err, vfs.ErrSize) {
-		err = fmt.Errorf("%s: %w: corrupt: %w", path, ErrInvalid, errors.Unwrap(err))
+		err = damaged(path, fmt.Errorf("corrupt: %w", errors.Unwrap(err)))
 	}
 	return data, err
 }

@@ -279,8 +279,12 @@ func TestCheckpointsThatCannotBeUsedSayWhy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, ".safetensors: no usable checkpoint: corrupt: its SHA-256 is", false},
-		{"no parameters", func(t *testing.T, dir string) { os.Remove(fileOf(t, dir, "parameters")) }, "parameters-",
-			true},
+		{"no parameters", func(t *testing.T, dir string) { os.Remove(fileOf(t, dir, "parameters")) },
+			"file does not exist, though checkpoint.json names it (put back a copy of the run, or train again", false},
+		{"a number for a name", edit(`"optimizer": "adam"`, `"optimizer": 5`),
+			"training.optimizer: found number (want a string)", false},
+		{"an empty checkpoint.json", func(t *testing.T, dir string) { os.Truncate(filepath.Join(dir, File), 0) },
+			"corrupt: line 1, column 0: this is not JSON", false},
 		{"no checkpoint", func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, File)) }, "checkpoint.json",
 			true},
 		{"parameters far too long", func(t *testing.T, dir string) {

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/jsontext"
 	"github.com/hopfeed/hopfeed/internal/parallel"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/tools/npy"
@@ -504,31 +503,12 @@ func (s *arraySource) readMeta(o *NPYOptions) (meta npyMeta, err error) {
 	return meta, o.LabelsAs.check()
 }
 
-// parseJSON reads an object, and says in words what is wrong with it. The errors do not name the file.
+// parseJSON reads an object in UTF-8. The errors do not name the file.
 func parseJSON(text []byte, into any) error {
 	if !utf8.Valid(text) {
 		return errors.New("not UTF-8")
 	}
-	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	place := func(offset int64) string {
-		before := text[:offset]
-		return fmt.Sprintf("line %d, column %d", 1+bytes.Count(before, []byte("\n")),
-			int(offset)-1-bytes.LastIndexByte(before, '\n'))
-	}
-	err := json.Unmarshal(text, into)
-	var syntax *json.SyntaxError
-	var value *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &syntax):
-		return fmt.Errorf("%s: this is not JSON", place(syntax.Offset))
-	case errors.As(err, &value) && value.Field == "":
-		return fmt.Errorf("found %s (want an object)", value.Value)
-	case errors.As(err, &value):
-		want := map[reflect.Kind]string{reflect.Int64: "a whole number", reflect.Bool: "true or false",
-			reflect.String: "a string", reflect.Slice: "a list", reflect.Map: "an object"}[value.Type.Kind()]
-		return fmt.Errorf("%s: %s: found %s (want %s)", place(value.Offset), value.Field, value.Value, want)
-	}
-	return err
+	return jsontext.Decode(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), into)
 }
 
 // parse reads JSON. The errors do not name the file.

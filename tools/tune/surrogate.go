@@ -1,7 +1,6 @@
 package tune
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +10,8 @@ import (
 	"strings"
 
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/hopfeed/hopfeed/internal/jsontext"
 )
 
 // Graph holds the facts of a graph that trials depend on beside their settings.
@@ -143,7 +144,7 @@ func (s *Surrogate) fit(ways [3]Regression) {
 // DecodeSurrogate reads a surrogate that was saved as JSON.
 func DecodeSurrogate(text []byte) (*Surrogate, error) {
 	var s Surrogate
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := jsontext.Decode(text, &s); err != nil {
 		return nil, err
 	}
 	var ways [3]Regression
