@@ -108,7 +108,8 @@ func findKind(name string) (*kind, error) {
 
 // Matrices selects the matrices that a model reads, from those stored (the input first, as hop 0): hops of each of the
 // operators named; no operators means all. hops has one number for all operators (0: the input alone) or one for each;
-// none means all hops of each.
+// none means all hops of each. Of metapaths of a typed graph, each of which is an operator with one matrix, one number
+// means those of up to so many relations.
 func Matrices(model string, stored []MatrixID, operators []string, hops []int) ([]MatrixID, error) {
 	k, err := findKind(model)
 	if err != nil {
@@ -142,14 +143,19 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 		must(len(hops) == 1 || len(hops) == len(wanted),
 			"%d numbers of hops for the %d operators %s: give one for each, or one for all", len(hops), len(wanted),
 			hopsText(wanted)))
+	if err == nil && len(hops) == 1 && isPath(wanted[0]) {
+		if wanted, err = pathsUpTo(wanted, hops[0], len(operators) > 0); err != nil {
+			return nil, err
+		}
+		return k.chooseMatrices(input, wanted), nil
+	}
 	wanted = slices.Clone(wanted)
 	for i := range wanted {
 		w, n := &wanted[i], hops[min(i, len(hops)-1)]
 		err = cmp.Or(err,
 			must(n >= 1, "%d hops of %s wanted: leave out the operator instead", n, w.Operator),
-			must(w.Hop >= n || !strings.Contains(w.Operator, "<"), "%s wanted, but each metapath of a typed graph, "+
-				"such as %s, is one matrix: leave hops out, or choose metapaths as operators", units.Count(int64(n), "hop"),
-				w.Operator),
+			must(w.Hop >= n || !isPath(*w), "%s wanted, but each metapath of a typed graph, such as %s, is one matrix: give "+
+				"one number for all", units.Count(int64(n), "hop"), w.Operator),
 			must(w.Hop >= n, "%s wanted, but the store has %s: propagate with more hops", units.Count(int64(n), "hop"),
 				hopsText(wanted[i:i+1])))
 		w.Hop = n
@@ -158,6 +164,25 @@ func Matrices(model string, stored []MatrixID, operators []string, hops []int) (
 		return nil, err
 	}
 	return k.chooseMatrices(input, wanted), nil
+}
+
+// isPath tells that the operator of a matrix is a metapath of a typed graph.
+func isPath(id MatrixID) bool { return strings.Contains(id.Operator, "<") }
+
+// pathsUpTo are the metapaths of up to most relations. Named ones must all be.
+func pathsUpTo(metapaths []MatrixID, most int, named bool) (paths []MatrixID, err error) {
+	longest := 0
+	for _, id := range metapaths {
+		n := originOf(id).hops
+		if longest = max(longest, n); n <= most {
+			paths = append(paths, id)
+		} else if named {
+			return nil, fmt.Errorf("%s wanted, but %s has %s: leave out hops or the operator", units.Count(int64(most), "hop"),
+				id.Operator, units.Count(int64(n), "relation"))
+		}
+	}
+	return paths, must(len(paths) > 0 && most <= longest, "%s wanted, but the metapaths of the store have up to %s: "+
+		"propagate with more hops", units.Count(int64(most), "hop"), units.Count(int64(longest), "relation"))
 }
 
 // lastHops are the input, if it is there, and the last hop of each operator.
@@ -185,7 +210,10 @@ func (s Spec) Choice() (operators []string, hops []int) {
 	for _, l := range last {
 		operators, hops = append(operators, l.Operator), append(hops, l.Hop)
 	}
-	if slices.Min(hops) == slices.Max(hops) {
+	switch {
+	case isPath(last[0]):
+		hops = nil
+	case slices.Min(hops) == slices.Max(hops):
 		hops = hops[:1]
 	}
 	return operators, hops

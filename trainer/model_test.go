@@ -152,6 +152,8 @@ func TestABatchWithoutRowsOnThisRankHasNoGradient(t *testing.T) {
 
 func TestModelsChooseTheirMatrices(t *testing.T) {
 	store := append(hops("sym", 3), hop("rw", 1), hop("rw", 2))
+	paths := append(hops("sym", 0), hop("rw:p<a", 1), hop("rw:p<c.p", 1), hop("rw:p<a<p", 1), hop("rw:p<a<p:labels", 1))
+	subsets := append(hops("sym", 0), hop("rw:p<a-p<c=1<a", 1), hop("rw:p<a-p<c=2<a", 1))
 	for _, c := range []struct {
 		name, model string
 		stored      []MatrixID
@@ -177,9 +179,20 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 			"0 hops of rw wanted: leave out the operator instead"},
 		{"more hops than there are", "sign", store, nil, []int{3},
 			"3 hops wanted, but the store has rw (2 hops): propagate with more hops"},
-		{"hops of metapaths", "sehgnn", append(hops("sym", 0), hop("rw:paper<author", 1)), nil, []int{2},
-			"2 hops wanted, but each metapath of a typed graph, such as rw:paper<author, is one matrix: leave hops out, or " +
-				"choose metapaths as operators"},
+		{"metapaths of up to a number of relations", "sehgnn", paths, nil, []int{1},
+			"[x/hop-0 rw:p<a/hop-1 rw:p<c.p/hop-1]"},
+		{"all metapaths", "sehgnn", paths, nil, []int{2},
+			"[x/hop-0 rw:p<a/hop-1 rw:p<c.p/hop-1 rw:p<a<p/hop-1 rw:p<a<p:labels/hop-1]"},
+		{"named metapaths", "sehgnn", paths, []string{"rw:p<a<p", "rw:p<a"}, []int{2},
+			"[x/hop-0 rw:p<a<p/hop-1 rw:p<a/hop-1]"},
+		{"hops of subsets of relations", "nars", subsets, nil, []int{1}, "[x/hop-0 rw:p<a-p<c=1<a/hop-1]"},
+		{"no metapath", "sehgnn", paths, nil, []int{0}, "[x/hop-0]"},
+		{"more relations than metapaths have", "sehgnn", paths, nil, []int{3},
+			"3 hops wanted, but the metapaths of the store have up to 2 relations: propagate with more hops"},
+		{"a named metapath of more relations", "sehgnn", paths, []string{"rw:p<a", "rw:p<a<p"}, []int{1},
+			"1 hop wanted, but rw:p<a<p has 2 relations: leave out hops or the operator"},
+		{"numbers of hops of metapaths", "sehgnn", paths, []string{"rw:p<a", "rw:p<a<p"}, []int{1, 2},
+			"2 hops wanted, but each metapath of a typed graph, such as rw:p<a<p, is one matrix: give one number for all"},
 		{"hops of a store without any", "sgc", hops("sym", 0), nil, []int{2},
 			"2 hops wanted, but the store has the input features only: propagate with more hops"},
 		{"an operator that is not there", "sgc", store, []string{"ppr"}, nil,
@@ -201,6 +214,7 @@ func TestModelsChooseTheirMatrices(t *testing.T) {
 			}
 			operators, numbers := Spec{Matrices: ids}.Choice()
 			grown := append(hops("sym", 5), hop("rw", 1), hop("rw", 2), hop("rw", 3), hop("col", 1))
+			grown = append(append(grown, paths[1:]...), append(subsets[1:], hop("rw:p<v", 1))...)
 			if again, err := Matrices(c.model, grown, operators, numbers); err != nil || fmt.Sprint(again) != got {
 				t.Errorf("operators %v and hops %v choose %v, %v; want %s", operators, numbers, again, err, got)
 			}

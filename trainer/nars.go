@@ -43,10 +43,16 @@ type origin struct {
 	width    int
 }
 
-// origin reads the origin of a matrix from its operator's name, as docs/format.md ("Typed graphs") spells them.
 func (s Spec) origin(matrix int) origin {
-	id := s.Matrices[matrix]
-	o := origin{hops: id.Hop, width: s.Width(matrix)}
+	o := originOf(s.Matrices[matrix])
+	o.width = s.Width(matrix)
+	return o
+}
+
+// originOf reads the origin of a matrix, without its width, from its operator's name, as docs/format.md ("Typed
+// graphs") spells them.
+func originOf(id MatrixID) origin {
+	o := origin{hops: id.Hop}
 	path, flag, labels := strings.Cut(id.Operator[strings.Index(id.Operator, ":")+1:], ":")
 	at := strings.LastIndex(path, "<")
 	if at < 0 {

@@ -161,7 +161,7 @@ func (o *trainOptions) declarePlacedFlags(f *pflag.FlagSet) {
 	names, _ := trainer.Models()
 	f.StringVar(&o.Model, "model", "sign", "model to train: "+strings.Join(names, ", "))
 	f.IntSliceVar(&o.Hops, "hops", nil, "number of hops to use: one for all operators, or one for each, separated "+
-		"by commas (default all; sgc: the best on validation rows)")
+		"by commas; of metapaths, the most relations (default all; sgc: the best on validation rows)")
 	f.StringSliceVar(&o.Operators, "operator", nil,
 		"operators to use, separated by commas (default all)")
 	o.Values = declareModelSettings(f)

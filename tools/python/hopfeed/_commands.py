@@ -904,8 +904,8 @@ def train(
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat, rgcn (default sign)
-    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
-        the best on validation rows)
+    :param hops: number of hops to use: one for all operators, or one for each, separated by commas; of metapaths, the
+        most relations (default all; sgc: the best on validation rows)
     :param operator: operators to use, separated by commas (default all)
     :param as_printed: the architecture as its paper prints it: features as they are; in models that read a graph the
         last layer along edges puts out the classes, without norm and residual; in gat, ELU and means of heads: 1 yes, 0
@@ -1088,8 +1088,8 @@ def tune(
     :param map: map the topology of a graph from disk instead of loading it
     :param scratch: folder for scratch files (default: outputs of layers of all nodes of a graph stay in memory)
     :param model: model to train: sgc, ssgc, sign, gamlp, hoga, sehgnn, nars, gcn, sage, gat, rgcn (default sign)
-    :param hops: number of hops to use: one for all operators, or one for each, separated by commas (default all; sgc:
-        the best on validation rows)
+    :param hops: number of hops to use: one for all operators, or one for each, separated by commas; of metapaths, the
+        most relations (default all; sgc: the best on validation rows)
     :param operator: operators to use, separated by commas (default all)
     :param as_printed: the architecture as its paper prints it: features as they are; in models that read a graph the
         last layer along edges puts out the classes, without norm and residual; in gat, ELU and means of heads: 1 yes, 0
