@@ -89,8 +89,12 @@ another split. Test or validation rows that the model was trained on are refused
 // options.
 func (a *app) openToApply(ctx context.Context, dir *format.Dir, c *checkpoint.Checkpoint, so session.Options,
 	parts []session.Part) (training.Input, []trainer.NamedRows, error) {
-	if dir.Manifest.Kind != format.KindGraph && (a.mapped || a.scratch != "") {
+	switch isGraph := dir.Manifest.Kind == format.KindGraph; {
+	case !isGraph && (a.mapped || a.scratch != ""):
 		return nil, nil, usagef("--%s and --%s are for models that read a graph", mapFlag, scratchFlag)
+	case isGraph && a.given("batch"):
+		return nil, nil, usagef("--batch: %s reads a graph, of which as many nodes are computed together as memory allows",
+			c.Spec.Model)
 	}
 	so.Machine = a.machine(ctx)
 	in, sections, err := training.OpenToApply(ctx, dir, c, so, parts, a.mapped, a.scratch)

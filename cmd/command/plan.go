@@ -80,6 +80,7 @@ func (o *planOptions) do(ctx context.Context, a *app, args []string) (_ result, 
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
+	a.noteUnusedSettings(o.Model, o.settingsGiven())
 	if len(args) > 0 {
 		o.Input = args[0]
 	}
@@ -110,6 +111,8 @@ func (o *planOptions) do(ctx context.Context, a *app, args []string) (_ result, 
 		return nil, usagef("--machines plans the propagation of a described graph (give --edges), or of a typed GRAPH")
 	case o.machines > 0 && o.hardware == "":
 		return nil, usagef("--machines needs --hardware FILE, which describes them")
+	case a.given("device") && o.described.edges == 0 && !typed:
+		return nil, usagef("--device: it is for the propagation of a described graph (give --edges), or of a typed GRAPH")
 	case o.tasks > 0 && o.machines == 0:
 		return nil, usagef("--tasks needs --machines, the number of machines")
 	case o.hardware != "" && a.emulate.GPUs > 0:

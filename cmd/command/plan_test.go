@@ -180,6 +180,7 @@ func TestPlansThatCannotBeAreRefused(t *testing.T) {
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --dtype int8", exitUsage, "int8"},
 		{"plan --hardware machine.yaml --nodes 5 --features 2 --model gpt", exitUsage, "gpt"},
 		{"plan store --devices 2", exitUsage, "--emulate"},
+		{"plan store --device cpu", exitUsage, "--device: it is for the propagation"},
 		{"plan --hardware machine.yaml --dataset igb-large --machines 4", exitUsage, "give --edges"},
 		{"plan --hardware machine.yaml --dataset igb-large --edges 5 --tasks 4", exitUsage, "--tasks needs --machines"},
 		{"plan store --emulate mem=1GiB --hardware machine.yaml", exitUsage,

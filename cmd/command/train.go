@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -243,6 +244,7 @@ func choicesTable() string {
 // configure sets what --config says, the input and the defaults.
 func (o *trainOptions) configure(a *app, config string, args []string) error {
 	var err error
+	given := o.settingsGiven()
 	if o.Input, o.configured, err = a.applyConfig(config); err != nil {
 		return err
 	}
@@ -252,7 +254,33 @@ func (o *trainOptions) configure(a *app, config string, args []string) error {
 	if o.Input == "" {
 		return usagef("%s needs a STORE or a GRAPH", a.command.Name())
 	}
+	if a.command.Name() == "train" && !a.given("grid") { // else trials may be of other models
+		a.noteUnusedSettings(o.Model, given)
+	}
 	return o.complete()
+}
+
+// settingsGiven are the settings of models that are on the command line, before those of a configuration are set. The
+// configuration may be that of another model.
+func (o *trainOptions) settingsGiven() (names []string) {
+	for _, s := range trainer.ModelSettings() {
+		if o.flags.Changed(s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// noteUnusedSettings says which of these settings the model does not have. They are no error, so that one command line
+// can train one model after another.
+func (a *app) noteUnusedSettings(model string, names []string) {
+	d, err := trainer.Defaults(model, math.MaxInt64)
+	for _, name := range names {
+		if _, has := d.Values[name]; !has && err == nil {
+			a.tell(fmt.Sprintf("--%s is not used: %s has the settings %s", name, model,
+				strings.Join(slices.Sorted(maps.Keys(d.Values)), ", ")))
+		}
+	}
 }
 
 // complete sets the options whose flags were not given to the defaults of the model, and refuses what cannot be.

@@ -437,12 +437,20 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 		"train whole --model rgcn --embedding 4":                                                 "0 types of nodes",
 		"train sbm --model sage --embedding 4":                                                   "0 types of nodes",
 		"train sbm --model rgcn --bases 4":                                                       "this one has one type",
+		"evaluate whole --checkpoint run --batch 7":                                              "--batch: rgcn reads a",
+		"predict sbm --checkpoint plain -o x.csv --batch 7":                                      "--batch: sage reads a",
+		"predict whole --checkpoint run -o x.csv --split 0":                                      "--split 0",
 		"train whole --model rgcn --hops 2":                                                      "--hops",
 		"train whole --model rgcn --sampler full --memory 40MiB --hidden 9e9":                    "hidden",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
 		}
+	}
+	o := must(t, d, "train whole --model sage --epochs 1 --heads 2 --hidden 8")
+	if want := "--heads is not used: sage has the settings as-printed, dropout, embedding, hidden, layers, "; !strings.
+		Contains(o.stderr, want) || strings.Contains(o.stderr, "--hidden is not") {
+		t.Errorf("a setting that the model does not have: %s", o.stderr)
 	}
 	if o := hopfeed(t, d, "train whole --model rgcn --memory 3MiB"); o.code == exitDone {
 		t.Error("it fits into 3 MiB")

@@ -90,9 +90,13 @@ type job struct {
 func Predict(ctx context.Context, c *checkpoint.Checkpoint, input *format.Dir, o Options) (*Result, error) {
 	start := time.Now()
 	isGraph := input.Manifest.Kind == format.KindGraph
-	if !isGraph && (o.NodesFile != "" || o.Split > 0) {
+	switch labels := c.Data.LabelHops > 0; { // of the training nodes of a split
+	case !isGraph && (o.NodesFile != "" || o.SplitGiven):
 		return nil, session.Refuse("%s is a hop store: --node-file and --split are for graphs "+
 			"(choose rows of a store by --rows)", o.Input)
+	case o.SplitGiven && (o.NodesFile != "" || o.Rows == training.AllRows) && o.Smooth == "" && !labels:
+		return nil, session.Refuse("--split %d: all predictions are the same by any split (give --rows too, whose rows it "+
+			"decides)", o.Split)
 	}
 	if o.Smooth != "" {
 		if err := o.checkSmoothing(c, input); err != nil {
