@@ -64,9 +64,6 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, graph.Close()) }()
-	if graph.Typed != nil {
-		return nil, usagef("%s is a typed graph, whose batches have no schedules (give a graph of one type)", o.Input)
-	}
 	if aggregation, _ := trainer.AggregationOf(o.Model); aggregation == "" {
 		return nil, usagef("--model %s reads a hop store, so no batches are sampled: want a model that reads a "+
 			"graph, such as sage", o.Model)
@@ -149,8 +146,12 @@ func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchSc
 		if !isMemoryRow(name) {
 			continue
 		}
-		if to.Machine.Devices.Info.Unified {
+		switch {
+		case to.Machine.Devices.Info.Unified:
 			a.note("%s is left out: the device's memory is the host's", name)
+			continue
+		case graph.Typed != nil:
+			a.note("%s is left out: devices sample lists of graphs of one type", name)
 			continue
 		}
 		to := to

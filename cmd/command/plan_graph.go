@@ -26,7 +26,7 @@ func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	in := opened.(training.GraphInput)
+	in := opened.(*training.Graph)
 	var batches, train float64 // of an epoch: how many, and their seconds
 	costs := trainer.EpochCosts{ValidSeconds: math.NaN()}
 	if o.Schedule.Name != scheduler.MultiQueue {
@@ -34,10 +34,8 @@ func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, 
 			return nil, err
 		}
 	}
-	if graph, ok := opened.(*training.Graph); ok {
-		if err := a.chooseSchedule(ctx, graph, &o.trainOptions); err != nil {
-			return nil, err
-		}
+	if err := a.chooseSchedule(ctx, in, &o.trainOptions); err != nil {
+		return nil, err
 	}
 	m, r := &graph.Manifest, in.Report()
 	p := &planned{

@@ -83,18 +83,14 @@ func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result
 	o.Machine = a.machine(ctx)
 	o.Plan.Rows, o.Plan.Seed, o.Plan.Order = int64(len(o.Seeds)), a.seed, chunk.Shuffled
 	start := time.Now()
-	var opened *session.Sampled
 	typed := graph.Typed
-	if typed == nil {
-		opened, err = session.OpenSampled(ctx, graph, o.SampledOptions)
-	} else {
+	if o.NoFeatures = typed != nil; o.NoFeatures {
 		first := sampling.FirstNodes(typed)[typed.Target]
 		for i := range o.Seeds {
 			o.Seeds[i] += first
 		}
-		o.NoFeatures = true
-		opened, err = session.OpenTypedSampled(ctx, a.fs, args[0], typed, o.SampledOptions)
 	}
+	opened, err := session.OpenSampled(ctx, graph, o.SampledOptions)
 	if err != nil {
 		return nil, err
 	}

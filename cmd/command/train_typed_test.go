@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -305,7 +306,7 @@ func TestATrainingOnATypedGraphThatIsStoppedEndsTheSame(t *testing.T) {
 func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 	d := wholeTypedDisk(t)
 	for _, model := range []string{"rgcn", "sage"} {
-		want := ""
+		want, scheduled := "", regexp.MustCompile("--schedule [^ ]+")
 		for i, c := range [][2]string{{"--placement host", "host"}, {"--placement device", "device"}, {"", "host"},
 			{"--placement storage", "storage"}, {"--placement storage --emulate gpu=1,mem=1GiB", "storage"},
 			{"--placement host --emulate gpu=1,mem=1GiB", "host"}, {"--placement device --emulate gpu=1,mem=1GiB", "device"},
@@ -316,7 +317,10 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 			{"--placement storage --cache ducati:960", "storage"},
 			{"--placement host --emulate gpu=1,mem=1GiB --cache gns:60rows", "host"},
 			{"--placement host --emulate gpu=1,mem=1GiB --cache presampled:60rows", "host"},
-			{"--placement storage --emulate gpu=1,mem=1GiB --cache optimal:60rows", "storage"}} {
+			{"--placement storage --emulate gpu=1,mem=1GiB --cache optimal:60rows", "storage"},
+			{"--schedule mode-1", "host"}, {"--schedule mode-2 --placement storage --cache degree:60rows", "storage"},
+			{"--schedule auto --emulate gpu=1,mem=1GiB", "device"},
+			{"--schedule multi-queue --emulate gpu=1,mem=1GiB", "device"}} {
 			run := fmt.Sprint(model, i)
 			var r struct {
 				Placement, Device string
@@ -345,12 +349,22 @@ func TestATrainingOnATypedGraphIsTheSameWhereverItsFeaturesAre(t *testing.T) {
 				t.Errorf("%s, %s: other parameters", model, c[0])
 			}
 			places, _, _ := strings.Cut(c[0], " --cache")
+			places = scheduled.ReplaceAllString(places, "")
 			var evaluated struct{ Value float64 }
 			readJSON(t, must(t, d, "evaluate whole --json --checkpoint "+run+" "+places).stdout, &evaluated)
 			if evaluated.Value != r.Test {
 				t.Errorf("%s, %s: evaluated %v, tested %v", model, c[0], evaluated.Value, r.Test)
 			}
 		}
+	}
+	bench := must(t, d, "bench schedule whole --model rgcn --hidden 8 --batch 20 --emulate gpu=1,mem=1GiB")
+	for _, want := range []string{"\nmode-1 ", "\nmode-2 ", "\nsequential "} {
+		if !strings.Contains(bench.stdout, want) {
+			t.Errorf("bench schedule: no %q in %s", want, bench.stdout)
+		}
+	}
+	if !strings.Contains(bench.stderr, "ducati is left out: devices sample lists of graphs of one type") {
+		t.Errorf("bench schedule: %s", bench.stderr)
 	}
 	p := object(t, must(t, d, "plan whole --model rgcn --json --emulate gpu=1,mem=1GiB"))
 	if all := p["alternatives"].([]any); p["placement"] != "device" || len(all) != 3 {
@@ -368,14 +382,15 @@ func TestDevicesShareTheBatchesOfATypedGraph(t *testing.T) {
 		line := "train whole --hidden 8 --epochs 3 --dropout 0 --standardize none --optimizer sgd --lr 0.2 --json " + flags
 		want := ""
 		for i, more := range []string{"", " --placement host", " --placement storage --cache lru:60rows",
-			" --placement host --cache degree:60rows", " --map"} {
+			" --placement host --cache degree:60rows", " --schedule multi-queue --queue 3 --sync-every 1 --gradients 1",
+			" --map"} {
 			run := fmt.Sprintf("run-%d-%d", of, i)
 			var r struct {
 				Devices int
 				Test    float64 `json:"test_metric"`
 			}
 			sampled := line + " --fanout 3,2 --emulate gpu=3,mem=1GiB --force --run " + run + more
-			if i == 4 { // it is stopped, and goes on
+			if more == " --map" { // it is stopped, and goes on
 				sampled = strings.Replace(sampled, " --force", "", 1)
 				if o := hopfeed(t, d, sampled+" --save-every 0s --max-time 1ns"); o.code == exitDone {
 					t.Fatal("it was not stopped")
@@ -424,24 +439,24 @@ func TestWhatIsNotForTypedGraphsIsRefused(t *testing.T) {
 		typedLine + " --cache degree:1":                            "no room for a row of any of 3 types",
 		typedLine + " --sampler labor":                             "--sampler labor",
 		typedLine + " --partitions 2":                              "--partitions",
-		typedLine + " --schedule mode-1":                           "--schedule",
 		typedLine + " --scratch there":                             "--scratch",
 		"evaluate whole --checkpoint run --emulate gpu=2,mem=1GiB": "gpu=2",
 		"evaluate oneway --checkpoint run":                         "relations",
 		"predict oneway --checkpoint run -o x.csv":                 "relations",
 		"predict whole --checkpoint plain -o x.csv":                "relations",
 		"predict whole --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<author": "ends at author",
-		"bench schedule whole --model sage -o bench":                                             "typed graph",
-		"tune whole --model sage -o tuned":                                                       "typed graph",
-		"train whole --model rgcn --layers 2 --fanout 3":                                         "--fanout",
-		"train whole --model rgcn --embedding 4":                                                 "0 types of nodes",
-		"train sbm --model sage --embedding 4":                                                   "0 types of nodes",
-		"train sbm --model rgcn --bases 4":                                                       "this one has one type",
-		"evaluate whole --checkpoint run --batch 7":                                              "--batch: rgcn reads a",
-		"predict sbm --checkpoint plain -o x.csv --batch 7":                                      "--batch: sage reads a",
-		"predict whole --checkpoint run -o x.csv --split 0":                                      "--split 0",
-		"train whole --model rgcn --hops 2":                                                      "--hops",
-		"train whole --model rgcn --sampler full --memory 40MiB --hidden 9e9":                    "hidden",
+		"tune whole --model sage -o tuned":                                    "typed graph",
+		"train whole --model rgcn --layers 2 --fanout 3":                      "--fanout",
+		"train whole --model rgcn --embedding 4":                              "0 types of nodes",
+		"train sbm --model sage --embedding 4":                                "0 types of nodes",
+		"train sbm --model rgcn --bases 4":                                    "this one has one type",
+		"evaluate whole --checkpoint run --batch 7":                           "--batch: rgcn reads a",
+		"predict sbm --checkpoint plain -o x.csv --batch 7":                   "--batch: sage reads a",
+		"predict whole --checkpoint run -o x.csv --split 0":                   "--split 0",
+		"train whole --model rgcn --hops 2":                                   "--hops",
+		"train whole --model rgcn --sampler full --memory 40MiB --hidden 9e9": "hidden",
+		typedLine + " --schedule gpu --emulate gpu=1,mem=1GiB":                "several lists",
+		typedLine + " --schedule mode-1 --cache lru:60rows":                   "changes from batch",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
 			t.Errorf("%s: status %d: %s, want %q", line, o.code, o.stderr, want)
@@ -550,6 +565,9 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 		line + " --fanout 3,3 --placement host --cache lru:900rows" + card,
 		line + " --fanout 3,3 --placement storage --cache fifo:900rows" + card,
 		line + " --fanout 3,3 --emulate gpu=2,mem=1GiB",
+		line + " --fanout 3,3 --epochs 2 --schedule mode-1",
+		line + " --fanout 3,3 --epochs 2 --schedule mode-1" + card,
+		line + " --fanout 3,3 --epochs 2 --schedule multi-queue --queue 3 --sync-every 2 --emulate gpu=2,mem=1GiB",
 		line + " --fanout 3,3 --placement host --cache lru:900rows --emulate gpu=2,mem=1GiB",
 		line + " --fanout 3,3 --placement storage --cache optimal:900rows --emulate gpu=3,mem=1GiB",
 		bare + " --fanout 3,3 --placement storage --cache lru:100rows",

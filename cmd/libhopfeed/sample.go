@@ -152,17 +152,18 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 		NoFeatures: o.NoFeatures, Times: o.TimeColumn, Newest: o.Newest,
 	}
 	identity, fingerprint := identify(graph), graph.Manifest.Fingerprint
-	var sampled *session.Sampled
-	if typed == nil {
-		sampled, err = session.OpenSampled(ctx, graph, so)
-	} else if err = sampling.CheckSeeds(seeds, graph.Manifest.Nodes); err == nil {
+	if typed != nil {
+		if err = sampling.CheckSeeds(seeds, graph.Manifest.Nodes); err != nil {
+			return nil, err
+		}
 		identity, fingerprint = identified{typed.Fingerprint}, typed.Fingerprint
 		first := sampling.FirstNodes(typed)[o.SeedType]
 		for i := range seeds {
 			seeds[i] += first
 		}
-		sampled, err = session.OpenTypedSampled(ctx, files, o.Graph, typed, so)
+		graph.Typed, graph.TypedPath = typed, o.Graph
 	}
+	sampled, err := session.OpenSampled(ctx, graph, so)
 	if err != nil {
 		return nil, err
 	}
@@ -183,10 +184,11 @@ func (o *sampleOptions) run(ctx context.Context, j *job) (any, error) {
 	if o.Owned {
 		j.grow, j.memory = sampled.Loader.Grow, j.machine.Budget
 	}
+	rows := sampled.Features.Types[0]
 	out := &opened{
 		planned: planned{
 			Placement: sampled.Placement, Shuffle: cmp.Or(o.Shuffle, placement.RR), Reasons: []string{sampled.Reason},
-			InputBytes: sampled.Features.Rows() * gds.Bytes(1, sampled.Features.Columns(), sampled.Features.DType()),
+			InputBytes: rows.Rows() * gds.Bytes(1, rows.Columns(), rows.DType()),
 			Rows:       set.Rows(), Memory: &sampled.Memory,
 		},
 		Batches: set.Batches(), Buffers: so.Buffers, ChunkRows: 1, Layers: sampled.Method.Blocks(),

@@ -75,6 +75,8 @@ func (m *Method) CheckOnDevice(device gds.Device, lists *DeviceLists) error {
 	switch {
 	case !m.kind.onDevice:
 		why = fmt.Sprintf("sampler %s runs on the processor alone (neighbor, full and labor on devices too)", m.name)
+	case m.typed != nil:
+		why = "a node of a typed graph has several lists of in-neighbours, and devices read one"
 	case m.options.ByWeight:
 		why = "drawing by the weights of edges runs on the processor alone"
 	case info.Unified:

@@ -21,17 +21,6 @@ func TopologyNeed(m *format.Manifest) need.Term {
 	return need.Term{Name: "topology", Place: need.OffHeap, Bytes: 8*(m.Nodes+1) + perEdge*m.Edges + parts*gds.Align}
 }
 
-// TypedTopologyNeed is the memory of OpenTypedTopology, of relations with weights or without: none if they are mapped.
-func TypedTopologyNeed(t *format.Typed, weighted, mapped bool) need.Term {
-	term := TopologyNeed(&format.Manifest{})
-	for _, r := range t.Relations {
-		if to, _ := t.Type(r.Destination); !mapped {
-			term.Bytes += TopologyNeed(&format.Manifest{Nodes: to.Nodes, Edges: r.Edges, Weighted: weighted}).Bytes
-		}
-	}
-	return term
-}
-
 // LabelsNeed is the memory of loader.ReadLabels.
 func LabelsNeed(m *format.Manifest) need.Term {
 	labels := loader.LabelsOf(m)
@@ -73,84 +62,73 @@ func CacheNeed(spec cache.Spec, types []cache.Rows, traceRows int64) need.Terms 
 	return terms
 }
 
-// BlockShape is the size of one block of a batch.
-type BlockShape struct{ Destinations, Sources, Edges int64 }
+// BlockShape is the size of one block of a batch. Parts are as in Block.
+type BlockShape struct {
+	Destinations, Sources, Edges int64
+	Parts                        []uint32
+}
 
-// ExpectedBlocks estimates the blocks of a batch of seed nodes, the first layer's first. It takes the mean
-// degree for every node, and no node as drawn twice.
-func ExpectedBlocks(name string, fanouts []int, seeds int64, m *format.Manifest, a Aggregation) []BlockShape {
+// ExpectedBlocks estimates the blocks of a batch of seed nodes of the target, the first layer's first, and the nodes of
+// each type among its inputs. It takes the mean degree for every node, and no node as drawn twice. Of a typed graph,
+// blocks are those that Options.ByType makes.
+func ExpectedBlocks(s *Shape, name string, fanouts []int, seeds int64, a Aggregation) (blocks []BlockShape,
+	inputs []int64) {
 	kind := methodKinds[name]
 	loops := int64(1) // of each node
 	if a == Mean {
 		loops = 0
 	}
-	degree, all := (m.Edges+max(m.Nodes, 1)-1)/max(m.Nodes, 1), m.Edges+loops*m.Nodes
-	nodes, layers := seeds, len(fanouts)
-	if kind.graphWise { // the subgraph has the nodes of all layers
-		nodes = min(m.Nodes, seeds*int64(layers+1))
-	}
-	blocks := make([]BlockShape, layers)
-	for i, fanout := range fanouts {
-		each := degree
-		if fanout >= 0 {
-			each = min(int64(fanout), degree)
+	sum := func(counts []int64) (n int64) {
+		for _, c := range counts {
+			n += c
 		}
-		b := BlockShape{nodes, min(m.Nodes, nodes*(each+1)), nodes * (each + loops)}
-		switch {
-		case kind.graphWise:
-			b.Sources, b.Edges = nodes, nodes*(min(nodes, degree)+loops)
-		case kind.layerWise: // a fanout is of a layer
-			b.Sources, b.Edges = min(m.Nodes, nodes+int64(max(fanout, 0))), nodes*(degree+loops)
-			if kind.apart && fanout >= 0 {
-				b.Sources = min(m.Nodes, int64(fanout))
-			}
-		}
-		b.Edges = min(all, b.Edges)
-		blocks[layers-1-i], nodes = b, b.Sources
+		return n
 	}
-	return blocks
-}
-
-// ExpectedTypedBlocks estimates the blocks that Options.ByType makes of a batch of seed nodes of the target, as
-// ExpectedBlocks does, the parts of the first, and the nodes of each type among the inputs.
-func ExpectedTypedBlocks(t *format.Typed, fanouts []int, seeds int64) (blocks []BlockShape, parts []uint32,
-	inputs []int64) {
-	inputs, blocks = make([]int64, len(t.Types)), make([]BlockShape, 2*len(fanouts))
-	place := func(name string) int {
-		return slices.IndexFunc(t.Types, func(n format.NodeType) bool { return n.Name == name })
+	inputs = make([]int64, len(s.Types))
+	if inputs[s.Target()] = seeds; kind.graphWise { // the subgraph has the nodes of all layers
+		inputs[0] = min(s.All.Nodes, seeds*int64(len(fanouts)+1))
 	}
-	inputs[place(t.Target)] = seeds
-	nodes := seeds
-	for i, fanout := range fanouts {
-		more, along, rows := slices.Clone(inputs), int64(0), int64(0)
-		parts = append(parts[:0], 0)
+	for _, fanout := range fanouts {
+		more, nodes, edges, rows, parts := slices.Clone(inputs), sum(inputs), int64(0), int64(0), []uint32{0}
 		add := func(more int64) {
 			rows += more
 			parts = append(parts, uint32(rows))
 		}
-		for _, r := range t.Relations {
-			from, to := place(r.Source), place(r.Destination)
-			each := (r.Edges + t.Types[to].Nodes - 1) / t.Types[to].Nodes
+		for _, r := range s.Relations {
+			from, to, degree := s.Types[r.From].Nodes, inputs[r.To], s.degree(r)
+			each := degree
 			if fanout >= 0 {
-				each = min(int64(fanout), each)
+				each = min(int64(fanout), degree)
 			}
-			edges := min(r.Edges, inputs[to]*each)
-			more[from] = min(t.Types[from].Nodes, more[from]+edges)
-			along += edges
-			add(inputs[to])
+			along, all := to*(each+loops), r.Edges+loops*s.Types[r.To].Nodes
+			switch {
+			case kind.graphWise:
+				along = to * (min(to, degree) + loops)
+			case kind.layerWise: // a fanout is of a layer
+				along, more[0] = to*(degree+loops), min(from, to+int64(max(fanout, 0)))
+				if kind.apart && fanout >= 0 {
+					more[0] = min(from, int64(fanout))
+				}
+			default:
+				more[r.From] = min(from, more[r.From]+min(r.Edges, to*each))
+			}
+			edges += min(all, along)
+			add(to)
 		}
-		for _, n := range inputs {
-			add(n)
+		block := BlockShape{Destinations: nodes, Sources: sum(more), Edges: edges}
+		if s.Typed == nil {
+			blocks = append(blocks, block)
+		} else {
+			for _, n := range inputs {
+				add(n)
+			}
+			blocks = append(blocks, BlockShape{Destinations: nodes, Sources: rows, Edges: rows},
+				BlockShape{rows, block.Sources, edges + nodes, parts})
 		}
-		sources := int64(0)
-		for _, n := range more {
-			sources += n
-		}
-		at := len(blocks) - 2*(i+1)
-		blocks[at], blocks[at+1] = BlockShape{rows, sources, along + nodes}, BlockShape{nodes, rows, rows}
-		inputs, nodes = more, sources
+		inputs = more
 	}
-	return blocks, parts, inputs
+	slices.Reverse(blocks)
+	return blocks, inputs
 }
 
 // BatchMemory is the memory of one batch, in bytes.

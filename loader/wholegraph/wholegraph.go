@@ -87,6 +87,9 @@ func Open(ctx context.Context, device gds.Device, o Options) (_ *Graph, err erro
 // the graph comes in chunks.
 func (g *Graph) Rows() gds.Tensor { return g.x }
 
+// Labels are the labels of all nodes, on the host.
+func (g *Graph) Labels() *loader.Labels { return g.labels }
+
 // AllocatedBytes is the memory of the device that the graph and its sets have.
 func (g *Graph) AllocatedBytes() int64 { return g.memory.Bytes }
 

@@ -84,7 +84,11 @@ func (r *Samples) countRelations(b *sampling.MiniBatch, edges []int64) {
 // samples the first most batches, or all if most is 0.
 func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chunk.Plan, nodes []uint32,
 	epochs, most int, reporter progress.Reporter) error {
-	rows, e := opened.Cache, sampling.NewEpochs(opened.Method, nodes, plan)
+	var rows *cache.Cache // of a graph of one type
+	if opened.Caches != nil {
+		rows = opened.Caches[0].Cache
+	}
+	e := sampling.NewEpochs(opened.Method, nodes, plan)
 	each := plan.Batches()
 	if most > 0 {
 		each = min(each, most)

@@ -16,13 +16,14 @@ import (
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/cache"
-	"github.com/hopfeed/hopfeed/loader/features"
 	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 )
 
-// SampledOptions say how mini-batches of a graph are sampled and, if there is a Device, how they get
-// features and labels.
+// SampledOptions say how mini-batches of a graph are sampled and, if there is a Device, how they get features and
+// labels. In a typed graph, Seeds are nodes of the one graph of all types (sampling.FirstNodes); batches are by type
+// (sampling.Options.ByType), with the features of types and the labels of the target; or they have NoFeatures, and no
+// labels.
 type SampledOptions struct {
 	Machine Machine // its Budget and Threads
 	Sampler string  // one of sampling.Names
@@ -46,6 +47,7 @@ type SampledOptions struct {
 	Placement  string
 	Buffers    int  // batches on the device, held ones included; 0: placement.Buffers
 	Workers    int  // threads that sample; 0: all of the Machine
+	Samples    int  // at a time; 0: as many as the workers can have on their way, and memory allows
 	NodeIDs    bool // batches tell which nodes their rows and inputs are
 	NoFeatures bool // batches have none
 	// MostBuffers is how many there may be after calls of Loader.Grow, as far as the budget allows; 0: Buffers.
@@ -61,7 +63,10 @@ type SampledOptions struct {
 // OpenedGraph is a topology, and features, that are open.
 type OpenedGraph struct {
 	Topology sampling.Topology
-	Features features.Source
+	// Method samples on several devices, unless it prefers what is cached; nil: each device has a method of its own.
+	Method   *sampling.Method
+	Labels   *loader.Labels // nil: they are read
+	Features *Features      // nil: without a Device
 	// TraceRows is how many rows of batches an optimal cache looks ahead; 0: cache.MostTraceRows.
 	TraceRows int64
 }
@@ -69,8 +74,7 @@ type OpenedGraph struct {
 // Sampled is a graph that is open for sampling.
 type Sampled struct {
 	OpenedGraph
-	Method *sampling.Method
-	Cache  *cache.Cache // nil: none
+	Caches []cache.Opened // of each type; nil: there are none
 	// ListNodes are the nodes whose adjacency lists a joint cache has, of ListBytes in all, and Lists is where they are:
 	// on a Device that samples them. Without a Device, they are only counted.
 	ListNodes []uint32
@@ -83,7 +87,7 @@ type Sampled struct {
 
 	maxBatchBytes int64       // 0: as much as the device has
 	samples       int         // at a time; 0: as many as can be
-	own           []io.Closer // topology and features, if the session opened them
+	own           []io.Closer // topology, features and method, if the session opened them
 }
 
 // OpenSampled opens topology, sampler and cache of a graph and, for a device, features, labels and
@@ -102,7 +106,11 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 	if err := o.Plan.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
-	if err := o.checkSeeds(graph.Manifest.Nodes); err != nil {
+	shape, err := sampling.ShapeOf(graph)
+	if err == nil {
+		err = o.check(shape)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if sampling.ChoosesSeeds(o.Sampler) {
@@ -113,23 +121,26 @@ func OpenSampled(ctx context.Context, graph *format.Dir, o SampledOptions) (_ *S
 		o.Sampling.Targets = o.Seeds
 	}
 	o.Sampling.Threads = o.Machine.Threads
-	s := &Sampled{Placement: o.Placement}
+	s := &Sampled{Placement: o.Placement, samples: o.Samples}
 	if o.Opened != nil {
 		s.OpenedGraph = *o.Opened
-	} else if err = s.place(graph, &o); err == nil {
-		err = s.openGraph(ctx, graph, &o)
+	} else if err = s.place(shape, &o); err == nil {
+		err = s.openGraph(ctx, shape, &o)
 	}
 	if err == nil && o.Times != "" {
 		o.Sampling.Limits, err = readTimes(ctx, graph, o.Times, o.Newest)
 	}
-	if err == nil {
-		err = s.openCache(ctx, graph, &o)
+	if err == nil && o.Sampler != locality {
+		err = s.openMethod(ctx, &o)
 	}
 	if err == nil {
-		s.Method, err = sampling.NewMethod(ctx, o.Sampler, s.Topology, o.Sampling)
+		err = s.openCache(ctx, shape, &o)
+	}
+	if err == nil {
+		err = s.openMethod(ctx, &o)
 	}
 	if err == nil && o.Device != nil {
-		err = s.openLoader(ctx, graph, &o)
+		err = s.openLoader(ctx, shape, &o)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -166,8 +177,16 @@ func readTimes(ctx context.Context, graph *format.Dir, column string, newest boo
 	return limits, nil
 }
 
-// checkSeeds refuses seeds that the graph of n nodes does not have, and a cache where it cannot be used.
-func (o *SampledOptions) checkSeeds(n int64) error {
+// check refuses seeds that the graph does not have, and what its batches cannot have.
+func (o *SampledOptions) check(graph *sampling.Shape) error {
+	n, typed := graph.All.Nodes, graph.Typed != nil && !o.Sampling.ByType
+	switch {
+	case typed && (o.Cache != "" || o.Times != "" || o.Links != nil):
+		return Refuse("%s is a typed graph, which is sampled around nodes, without times and without a cache",
+			graph.TypedPath)
+	case typed && !o.NoFeatures:
+		return Refuse("%s is a typed graph, whose features are not those of one matrix", graph.TypedPath)
+	}
 	if o.Cache != "" && (o.Links != nil || o.NoFeatures || o.Sampling.Disjoint) {
 		return fmt.Errorf("%w: cache %s: batches of links, with a tree for each seed, or without features have no cache",
 			ErrOptions, o.Cache)
@@ -193,12 +212,12 @@ func (o *SampledOptions) batchSeeds() int64 {
 }
 
 // source is the graph, with features in a place.
-func (o *SampledOptions) source(graph *format.Dir, place string) Source {
-	return Source{Graph: graph, Mapped: o.Mapped, Place: place, NoFeatures: o.NoFeatures}
+func (o *SampledOptions) source(graph *sampling.Shape, place string) Source {
+	return Source{Shape: graph, Mapped: o.Mapped, Place: place, NoFeatures: o.NoFeatures}
 }
 
 // openGraph opens the topology and, for a device, the features.
-func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOptions) (err error) {
+func (s *Sampled) openGraph(ctx context.Context, graph *sampling.Shape, o *SampledOptions) (err error) {
 	from := o.source(graph, s.Placement)
 	if s.Topology, err = from.OpenTopology(ctx, o.Machine.Threads); err != nil {
 		return err
@@ -215,8 +234,18 @@ func (s *Sampled) openGraph(ctx context.Context, graph *format.Dir, o *SampledOp
 // locality is the sampler that prefers cached nodes.
 const locality = "locality"
 
-// openCache opens the cache, if there is one, and lets locality know it.
-func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOptions) error {
+// openMethod opens what samples, unless it is open.
+func (s *Sampled) openMethod(ctx context.Context, o *SampledOptions) (err error) {
+	if s.Method == nil {
+		if s.Method, err = sampling.NewMethod(ctx, o.Sampler, s.Topology, o.Sampling); err == nil {
+			s.own = append(s.own, s.Method)
+		}
+	}
+	return err
+}
+
+// openCache opens the cache of each type, if there is one, and lets locality know it.
+func (s *Sampled) openCache(ctx context.Context, graph *sampling.Shape, o *SampledOptions) (err error) {
 	if o.Cache == "" {
 		if o.Sampler == locality {
 			return fmt.Errorf("%w: sampler locality prefers cached nodes: it needs a cache, such as degree:20000rows",
@@ -224,36 +253,40 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 		}
 		return nil
 	}
-	spec, err := CacheSpec(o.Cache, rowsOf(graph))
+	spec, err := CacheSpec(o.Cache, graph.Rows())
 	if err != nil {
 		return err
 	}
-	// What the policy looks at is sampled without the cache.
-	visiting, name := o.Sampling, o.Sampler
-	if name == locality {
-		visiting.Bias, visiting.Debias, name = 0, false, "neighbor"
-	}
-	method, err := sampling.NewMethod(ctx, name, s.Topology, visiting)
-	if err != nil {
-		return err
+	method := s.Method
+	if o.Sampler == locality { // what the policy looks at is sampled without the cache
+		visiting := o.Sampling
+		visiting.Bias, visiting.Debias = 0, false
+		if method, err = sampling.NewMethod(ctx, "neighbor", s.Topology, visiting); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, method.Close()) }()
 	}
 	lists := sampling.OnDevice(o.Sampler) &&
 		(o.Device == nil || o.Routed && method.CheckOnDevice(o.Device, nil) == nil)
-	caches, err := sampling.OpenCaches(ctx, spec, sampling.CacheOptions{
-		Lists: lists, Topology: s.Topology, RowBytes: []int64{Source{Graph: graph}.RowBytes()}, Method: method,
-		Nodes: o.Seeds, Plan: o.Plan, Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows, Held: o.Held,
+	var rowBytes []int64
+	for _, r := range graph.Rows() {
+		rowBytes = append(rowBytes, r.Bytes)
+	}
+	s.Caches, err = sampling.OpenCaches(ctx, spec, sampling.CacheOptions{
+		Lists: lists, Topology: s.Topology, RowBytes: rowBytes, Method: method, Nodes: o.Seeds, Plan: o.Plan,
+		Workers: s.workers(o), Samples: s.samples, TraceRows: s.TraceRows, Held: o.Held,
 	})
-	if err = errors.Join(err, method.Close()); err != nil {
+	if err != nil {
 		return err
 	}
-	opened := caches[0]
+	opened := s.Caches[0]
 	s.ListNodes, s.ListBytes = opened.Lists, opened.ListBytes
 	if o.Device != nil && len(s.ListNodes) > 0 {
 		if s.Lists, err = sampling.CopyLists(ctx, o.Device, s.Topology, s.ListNodes); err != nil {
 			return err
 		}
 	}
-	if s.Cache = opened.Cache; o.Sampler == locality {
+	if o.Sampler == locality {
 		if o.Sampling.Cached = opened.Contains; !opened.Fixed() {
 			return fmt.Errorf("%w: cache %s changes from batch to batch: sampler locality needs one that does not "+
 				"(degree, presampled, gns, ducati)", ErrOptions, o.Cache)
@@ -262,22 +295,29 @@ func (s *Sampled) openCache(ctx context.Context, graph *format.Dir, o *SampledOp
 	return nil
 }
 
-func (s *Sampled) openLoader(ctx context.Context, graph *format.Dir, o *SampledOptions) error {
-	labels, err := loader.ReadLabels(ctx, graph)
-	if err != nil {
-		return err
+func (s *Sampled) openLoader(ctx context.Context, graph *sampling.Shape, o *SampledOptions) (err error) {
+	lo := sampling.LoaderOptions{
+		Device: o.Device, Buffers: o.Buffers, MostBuffers: o.MostBuffers, MaxBatchBytes: s.maxBatchBytes,
+		Workers: s.workers(o), Samples: s.samples, NodeIDs: o.NodeIDs, First: graph.Types[graph.Target()].First,
 	}
-	s.Loader, err = sampling.Open(sampling.LoaderOptions{
-		Device: o.Device, Types: []sampling.TypeRows{{Features: s.Features, Cache: s.Cache}}, Labels: labels,
-		Buffers: o.Buffers, MostBuffers: o.MostBuffers, MaxBatchBytes: s.maxBatchBytes, Workers: s.workers(o),
-		Samples: s.samples, NodeIDs: o.NodeIDs,
-	})
+	for i, f := range s.Features.Types {
+		lo.Types = append(lo.Types, sampling.TypeRows{Features: f})
+		if s.Caches != nil {
+			lo.Types[i].Cache = s.Caches[i].Cache
+		}
+	}
+	if lo.Labels = s.Labels; lo.Labels == nil && o.source(graph, "").labels() {
+		if lo.Labels, err = loader.ReadLabels(ctx, graph.Dir); err != nil {
+			return err
+		}
+	}
+	s.Loader, err = sampling.Open(lo)
 	return err
 }
 
 // place decides where the features live, and refuses what does not fit into the budget.
-func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
-	m := &graph.Manifest
+func (s *Sampled) place(graph *sampling.Shape, o *SampledOptions) error {
+	m := graph.All
 	what := fmt.Sprintf("sampling %d nodes and %d edges", m.Nodes, m.Edges)
 	if !o.Mapped {
 		what += " (less if the topology is mapped from disk)"
@@ -307,7 +347,7 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 		if o.Device != nil {
 			info = o.Device.Info()
 		}
-		terms, err := o.SamplerTerms(graph, info, where, 0)
+		terms, err := o.SamplerTerms(graph, info, where, make([]int64, len(graph.Types)), 1)
 		if err != nil {
 			return err
 		}
@@ -331,6 +371,8 @@ func (s *Sampled) place(graph *format.Dir, o *SampledOptions) error {
 	switch s.Placement = places[chosen]; {
 	case o.Device == nil:
 		return nil
+	case o.NoFeatures:
+		s.Reason = "batches have no features"
 	case s.Placement == placement.Host:
 		s.Reason = fmt.Sprintf("all features fit into memory: %s", units.Bytes(o.source(graph, "").FeatureBytes()))
 	case chosen > 0:
@@ -373,11 +415,6 @@ func (s *Sampled) workers(o *SampledOptions) int {
 	return min(o.Workers, s.samples)
 }
 
-// rowsOf are the rows of a graph, of one type.
-func rowsOf(graph *format.Dir) []cache.Rows {
-	return []cache.Rows{{Nodes: graph.Manifest.Nodes, Bytes: Source{Graph: graph}.RowBytes()}}
-}
-
 // CacheSpec reads the text of --cache. It is ErrOptions if the cache has no room for a row of any of these types.
 func CacheSpec(text string, types []cache.Rows) (cache.Spec, error) {
 	spec, err := cache.Parse(text)
@@ -390,36 +427,46 @@ func CacheSpec(text string, types []cache.Rows) (cache.Spec, error) {
 	return spec, err
 }
 
-// SamplerTerms is the memory of the samplers and the cache of one device like info. Features are where; batches have up
-// to inputs of their rows.
-func (o *SampledOptions) SamplerTerms(graph *format.Dir, info gds.Info, where string, inputs int64) (
-	terms need.Terms, err error,
-) {
-	m, samplers := &graph.Manifest, o.Workers
+// SamplerTerms is the memory of the samplers and the caches of so many devices like info, but of device memory what
+// each takes. Features are where; batches have up to inputs of their rows of each type.
+func (o *SampledOptions) SamplerTerms(graph *sampling.Shape, info gds.Info, where string, inputs []int64,
+	devices int) (terms need.Terms, err error) {
+	m, rows, samplers := graph.All, graph.Rows(), o.Workers
 	if o.Times != "" {
 		terms = append(terms, need.OnHeap("times", 8*max(m.Nodes, m.Edges)))
 	}
 	if o.Cache != "" {
-		spec, err := CacheSpec(o.Cache, rowsOf(graph))
+		spec, err := CacheSpec(o.Cache, rows)
 		if err != nil {
 			return nil, err
 		}
-		row, traceRows := Source{Graph: graph}.RowBytes(), m.Nodes
+		traceRows := m.Nodes
 		if o.Opened != nil {
 			traceRows = o.Opened.TraceRows
 		}
 		if spec.Policy == "optimal" { // it looks ahead by samplers of its own
 			samplers *= 2
 		}
-		terms = append(terms, sampling.CacheNeed(spec, rowsOf(graph), traceRows)...)
+		terms = append(terms, sampling.CacheNeed(spec, rows, traceRows)...)
 		if where == placement.Storage || where != "" && !info.Unified { // else rows in other memory gain nothing
-			terms = append(terms, sampling.RowCacheNeed(spec, rowsOf(graph), []int64{inputs}, info.Unified, o.Routed)...)
+			terms = append(terms, sampling.RowCacheNeed(spec, rows, inputs, info.Unified, o.Routed)...)
 		}
 		if o.Routed && where != placement.Storage && sampling.OnDevice(o.Sampler) {
-			terms = append(terms, sampling.CachedListsNeed(spec, m, row)...)
+			terms = append(terms, sampling.CachedListsNeed(spec, m, rows[0].Bytes)...)
 		}
 	}
-	return append(terms, sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers)), nil
+	methods := 1 // that devices share
+	if o.Sampler == locality {
+		methods = devices
+	}
+	method := sampling.SamplersNeed(o.Sampler, o.Sampling.Aggregation, m, samplers*devices/methods)
+	method.Bytes *= int64(methods)
+	for i := range terms {
+		if terms[i].Place != need.Device {
+			terms[i].Bytes *= int64(devices)
+		}
+	}
+	return append(terms, method), nil
 }
 
 // WorkerBytes is the part of SamplerTerms that each worker adds.
@@ -440,13 +487,10 @@ func (s *Sampled) Close() error {
 			errs = append(errs, err)
 		}
 	}
-	if s.Method != nil {
-		errs = append(errs, s.Method.Close())
-	}
 	if s.Lists != nil {
 		errs = append(errs, s.Lists.Close())
 	}
-	for _, c := range s.own {
+	for _, c := range slices.Backward(s.own) {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)

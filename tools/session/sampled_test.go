@@ -254,7 +254,8 @@ func TestLinksAndTimesOfSeedsArePartOfThePlan(t *testing.T) {
 		o.Workers, o.Buffers = 1, 2
 		change(&o)
 		var s Sampled
-		if err := s.place(graph, &o); err != nil {
+		shape, err := sampling.ShapeOf(graph)
+		if err = errors.Join(err, s.place(shape, &o)); err != nil {
 			t.Fatal(err)
 		}
 		return s.Memory.HostBytes

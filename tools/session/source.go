@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/gds"
@@ -13,30 +14,27 @@ import (
 
 // Source says where a graph is read from: samplers and trainings plan by its Terms, and open it here.
 type Source struct {
-	Graph  *format.Dir
-	Mapped bool // the topology is mapped from disk, not loaded
-	// Place is where the features are: placement.Host, Storage or, as far as others hold them, Device. "": the topology
-	// alone is read.
+	*sampling.Shape      // of the graph
+	Mapped          bool // the topology is mapped from disk, not loaded
+	// Place is where the features are: placement.Host, Storage or Device; of a graph of one type, others hold those that
+	// are on the device. "": the topology alone is read.
 	Place      string
 	Elements   *features.Elements // of sparse features in host memory; nil: they are dense
 	NoFeatures bool
 }
 
-// RowBytes is the size of a dense row of features.
-func (s Source) RowBytes() int64 {
-	if s.NoFeatures {
+// FeatureBytes is the memory of all features on the host.
+func (s Source) FeatureBytes() (bytes int64) {
+	switch {
+	case s.Elements != nil:
+		return s.Elements.Bytes()
+	case s.NoFeatures:
 		return 0
 	}
-	l := s.Graph.Layout()
-	return gds.Bytes(1, l.Features, l.DType)
-}
-
-// FeatureBytes is the memory of all features on the host.
-func (s Source) FeatureBytes() int64 {
-	if s.Elements != nil {
-		return s.Elements.Bytes()
+	for _, t := range s.Rows() {
+		bytes += t.Nodes * t.Bytes
 	}
-	return s.Graph.Manifest.Nodes * s.RowBytes()
+	return bytes
 }
 
 // TopologyBytes is the memory of the topology: none where it is mapped, as it is the page cache's.
@@ -44,52 +42,121 @@ func (s Source) TopologyBytes() int64 {
 	if s.Mapped {
 		return 0
 	}
-	return sampling.TopologyNeed(&s.Graph.Manifest).Bytes
+	return s.Shape.TopologyBytes()
 }
+
+// labels tells that labels are read: unless seeds of a typed graph may be of any type.
+func (s Source) labels() bool { return s.Typed == nil || !s.NoFeatures }
 
 // Terms is the memory of the program, the topology, labels, and features as far as they are in host memory or storage.
 func (s Source) Terms() need.Terms {
-	m := &s.Graph.Manifest
-	topology := sampling.TopologyNeed(m)
-	topology.Bytes = s.Graph.OwnBytes(format.HeldTopology, s.TopologyBytes())
-	terms := need.Terms{Program, topology}
+	terms := need.Terms{Program, {Name: "topology", Place: need.OffHeap,
+		Bytes: s.OwnBytes(format.HeldTopology, s.TopologyBytes())}}
 	switch s.Place {
 	case "":
 		return terms
 	case placement.Host:
 		terms = append(terms, need.Term{Name: "features", Place: need.OffHeap,
-			Bytes: s.Graph.OwnBytes(format.HeldFeatures, s.FeatureBytes())})
+			Bytes: s.OwnBytes(format.HeldFeatures, s.FeatureBytes())})
 	case placement.Storage:
-		terms = append(terms, features.StorageNeed(m.Nodes, s.RowBytes())...)
+		for _, t := range s.Rows() {
+			if !s.NoFeatures && t.Bytes > 0 {
+				terms = append(terms, features.StorageNeed(t.Nodes, t.Bytes)...)
+			}
+		}
 	}
-	return append(terms, sampling.LabelsNeed(m))
+	if s.labels() {
+		terms = append(terms, sampling.LabelsNeed(&s.Manifest))
+	}
+	return terms
 }
 
 // OpenTopology loads or maps the topology.
 func (s Source) OpenTopology(ctx context.Context, threads int) (sampling.Topology, error) {
-	if s.Mapped {
-		return sampling.MapTopology(ctx, s.Graph)
+	switch {
+	case s.Typed != nil:
+		return sampling.OpenTypedTopology(ctx, s.FS(), s.TypedPath, s.Typed, s.Mapped, threads)
+	case s.Mapped:
+		return sampling.MapTopology(ctx, s.Dir)
 	}
-	return sampling.LoadTopology(ctx, s.Graph, threads)
+	return sampling.LoadTopology(ctx, s.Dir, threads)
+}
+
+// Features are the open features of a graph, of each type.
+type Features struct {
+	Types []features.Source
+	dirs  []*format.Dir // that they are read from, but for the graph's own
+}
+
+// Close closes the features.
+func (f *Features) Close() error {
+	var errs []error
+	for _, t := range f.Types {
+		errs = append(errs, t.Close())
+	}
+	for _, d := range f.dirs {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // OpenFeatures opens the features for a device. pin: they are in pinned memory, which devices read by themselves.
-func (s Source) OpenFeatures(ctx context.Context, device gds.Device, pin bool, threads int) (opened features.Source,
-	err error) {
+func (s Source) OpenFeatures(ctx context.Context, device gds.Device, pin bool, threads int) (_ *Features, err error) {
+	f := &Features{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
 	switch {
 	case s.NoFeatures:
-		return features.NewNone(s.Graph.Manifest.Nodes), nil
+		f.Types = []features.Source{features.NewNone(s.All.Nodes)}
+		return f, nil
+	case s.Typed == nil:
+		return f, f.add(s.open(ctx, s.Dir, device, pin, threads))
+	}
+	for _, n := range s.Typed.Types {
+		if n.Features == 0 {
+			f.Types = append(f.Types, features.NewNone(n.Nodes))
+			continue
+		}
+		d, err := s.Typed.OpenNodes(s.FS(), s.TypedPath, n.Name)
+		if err != nil {
+			return nil, err
+		}
+		err = f.add(s.open(ctx, d, device, pin, threads))
+		if s.Place == placement.Storage {
+			f.dirs = append(f.dirs, d)
+		} else {
+			err = errors.Join(err, d.Close())
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// add adds the features of a type, unless they could not be opened.
+func (f *Features) add(opened features.Source, err error) error {
+	if err == nil {
+		f.Types = append(f.Types, opened)
+	}
+	return err
+}
+
+// open opens the features of a type.
+func (s Source) open(ctx context.Context, graph *format.Dir, device gds.Device, pin bool, threads int) (
+	features.Source, error) {
+	switch {
 	case s.Elements != nil:
-		opened, err = features.LoadSparse(ctx, s.Graph, s.Elements, threads)
+		return features.LoadSparse(ctx, graph, s.Elements, threads)
 	case s.Place == placement.Storage:
-		opened, err = features.OpenStorage(ctx, s.Graph, device, threads)
+		return features.OpenStorage(ctx, graph, device, threads)
+	case s.Place == placement.Device && s.Typed != nil:
+		return features.LoadDevice(ctx, graph, device, threads)
 	case pin:
-		opened, err = features.LoadHost(ctx, s.Graph, device, threads)
-	default:
-		opened, err = features.LoadHost(ctx, s.Graph, nil, threads)
+		return features.LoadHost(ctx, graph, device, threads)
 	}
-	if err != nil {
-		return nil, err // and no nil pointer in opened
-	}
-	return opened, nil
+	return features.LoadHost(ctx, graph, nil, threads)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"path/filepath"
 	"slices"
 	"time"
@@ -30,8 +29,9 @@ import (
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
-// Graph is a graph that is open for a training, on one device or, by queues, on several, or for inference. The first
-// device has the graph, and evaluates alone.
+// Graph is a graph, typed or not, that is open for a training, whose batches devices share, or for inference. Rows are
+// its nodes; in a typed graph, those of its target. The first device evaluates alone: on the whole graph or, if it is
+// typed, by batches of all in-neighbours.
 type Graph struct {
 	Schedule *scheduler.Scheduler // nil: each stage is as fast as it can
 	Queues   *scheduler.Queues    // nil: batches do not wait in queues
@@ -46,10 +46,14 @@ type Graph struct {
 	within   sampling.Topology // what training samples of, without edges that cross partitions; nil: topology
 	parts    []uint16          // of each node, until samplers are open; nil: they do not divide the nodes
 	own      [][]uint32        // training nodes of each device; nil: devices share all
-	features features.Source   // nil: the whole graph is on the device, and nothing is sampled
-	whole    *wholegraph.Graph
+	// features are those of each device, or of all; none: the whole graph is on the device, and nothing is sampled.
+	features []*session.Features
+	labels   *loader.Labels
+	whole    *wholegraph.Graph     // that is evaluated; nil: the graph is typed
+	full     *sampling.Method      // that evaluates a typed graph; nil: it is whole
+	numbers  gds.Memory            // of rows of a typed graph, on the first device
 	lists    *sampling.DeviceLists // of all nodes; nil: they are not all on the device
-	samplers []*session.Sampled    // of each device; none: batches are all nodes, or nothing is trained
+	samplers []*session.Sampled    // of each device; none: all batches are of the whole graph
 	onDevice bool                  // the device may prepare batches
 	scratch  *folder.Scratch       // nil: nothing is written
 	sets     Sets                  // of earlier runs: but for samples, they are the same in each
@@ -57,6 +61,11 @@ type Graph struct {
 
 // OpenGraph opens a graph on the devices of the machine if they share the batches of a training, else on the first.
 func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err error) {
+	if dir.Typed != nil {
+		if err := o.checkTyped(); err != nil {
+			return nil, err
+		}
+	}
 	m, count := o.Machine, 1
 	if o.sharesBatches() {
 		count = m.Devices.Count
@@ -78,7 +87,11 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 		}
 	}
 	g := &Graph{o: o, dir: dir, kind: m.Devices.Name}
-	job, err := g.o.job(dir.Manifest.Nodes, count)
+	shape, err := sampling.ShapeOf(dir)
+	if err != nil {
+		return nil, err
+	}
+	job, err := g.o.job(shape, count)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +100,7 @@ func OpenGraph(ctx context.Context, dir *format.Dir, o Options) (_ *Graph, err e
 			return nil, err
 		}
 	}
-	if g.plan, err = planGraph(dir, job); err != nil {
+	if g.plan, err = planGraph(job); err != nil {
 		return nil, err
 	}
 	if m.Devices.Info.Unified { // batches that are larger than estimated may take what the host leaves, and no more
@@ -121,9 +134,10 @@ func (o *Options) sharesBatches() bool {
 		!o.allNodes(min(o.BatchRows, len(o.Part.Train.List)))
 }
 
-// allNodes tells that a training computes on the whole graph at each step.
+// allNodes tells that a training computes on the whole graph at each step: none does on a typed graph.
 func (o *Options) allNodes(batchRows int) bool {
-	return o.Sampling.Sampler == FullSampler && batchRows == len(o.Part.Train.List) && o.Sampling.Cache == ""
+	return o.Sampling.Sampler == FullSampler && batchRows == len(o.Part.Train.List) && o.Sampling.Cache == "" &&
+		len(o.Spec.Relations) == 0
 }
 
 // Pace is how long the gradient of a batch takes at least on emulated devices; nil: as long as it takes.
@@ -142,8 +156,21 @@ func (g *Graph) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if g.topology, err = p.source(g.dir).OpenTopology(ctx, threads); err != nil {
+	if g.topology, err = p.source().OpenTopology(ctx, threads); err != nil {
 		return err
+	}
+	if p.evaluated != nil {
+		if err = g.openFeatures(ctx); err == nil {
+			g.labels, err = loader.ReadLabels(ctx, g.dir)
+		}
+		if err == nil {
+			g.numbers.Device = device
+			g.full, err = sampling.NewMethod(ctx, FullSampler, g.topology, p.limited(p.evaluated).Sampling)
+		}
+		if err != nil {
+			return err
+		}
+		return g.openSamplers(ctx)
 	}
 	if err = g.partition(ctx); err != nil {
 		return err
@@ -171,12 +198,16 @@ func (g *Graph) open(ctx context.Context) (err error) {
 		}
 	}
 	wo := wholegraph.Options{
-		Graph: g.dir, Topology: g.topology, Features: g.features, Aggregation: p.aggregation, Threads: threads,
+		Graph: g.dir, Topology: g.topology, Aggregation: p.aggregation, Threads: threads,
 		ChunkBytes: p.chunkBytes, NodeBytes: p.nodeBytes, EdgeBytes: p.edgeBytes, Scratch: g.scratch,
+	}
+	if len(g.features) > 0 {
+		wo.Features = g.features[0].Types[0]
 	}
 	if g.whole, err = wholegraph.Open(ctx, device, wo); err != nil {
 		return err
 	}
+	g.labels = g.whole.Labels()
 	switch {
 	case !onDevice:
 		if err := g.checkChunks(); err != nil {
@@ -187,8 +218,8 @@ func (g *Graph) open(ctx context.Context) (err error) {
 		g.topology = nil
 		return err
 	case p.sampled == nil || g.features != nil:
-	case p.there(g.dir):
-		g.features = features.OnDevice(g.whole.Rows(), threads)
+	case p.there():
+		g.features = []*session.Features{{Types: []features.Source{features.OnDevice(g.whole.Rows(), threads)}}}
 	default:
 		if err := g.openFeatures(ctx); err != nil {
 			return err
@@ -254,9 +285,19 @@ func (g *Graph) divide(ctx context.Context) (of []uint16, cut int64, about strin
 	return of, cut, "partitions of " + s.PartitionFile, err
 }
 
-func (g *Graph) openFeatures(ctx context.Context) (err error) {
-	g.features, err = g.plan.source(g.dir).OpenFeatures(ctx, g.devices[0], g.plan.pins(), g.o.Machine.Threads)
-	return err
+// openFeatures opens the features: of a typed graph that are on devices for each device, else for all.
+func (g *Graph) openFeatures(ctx context.Context) error {
+	for _, device := range g.devices {
+		opened, err := g.plan.source().OpenFeatures(ctx, device, g.plan.pins(), g.o.Machine.Threads)
+		if err != nil {
+			return err
+		}
+		g.features = append(g.features, opened)
+		if g.plan.evaluated == nil || g.plan.where != placement.Device {
+			break
+		}
+	}
+	return nil
 }
 
 // checkChunks notes in the plan how large chunks are. It refuses a graph with a node whose in-neighbours do not fit on
@@ -282,17 +323,27 @@ func (g *Graph) checkChunks() error {
 // openSamplers opens what samples batches for each device. What is cached does not depend on the seed of a run: a run
 // is a function of its own seed, and all runs share the cache.
 func (g *Graph) openSamplers(ctx context.Context) error {
-	if g.plan.sampled == nil {
+	p := g.plan
+	of := p.sampled
+	if of == nil {
+		of = p.evaluated
+	}
+	if of == nil {
 		return nil
 	}
-	so := *g.plan.sampled
-	so.Opened = &session.OpenedGraph{Topology: g.topology, Features: g.features, TraceRows: so.Opened.TraceRows}
+	so, open := *p.limited(of), session.OpenedGraph{Topology: g.topology, Labels: g.labels, TraceRows: of.Opened.TraceRows}
+	if so.Opened = &open; p.sampled == nil {
+		open.Method = g.full
+	}
 	if g.within != nil {
 		so.Opened.Topology = g.within
 	}
 	holds := g.dealSeeds()
 	for rank, device := range g.devices {
 		so.Device, so.Plan, so.Seeds, so.Held = device, g.order(0, rank), g.seeds(rank), holds(rank)
+		if open.Features = g.features[min(rank, len(g.features)-1)]; p.sampled == nil {
+			so.Plan = chunk.Plan{BatchRows: p.evaluating, ChunkRows: 1}
+		}
 		opened, err := session.OpenSampled(ctx, g.dir, so)
 		if err != nil && rank > 0 {
 			err = fmt.Errorf("device %d: %w", rank, err)
@@ -301,6 +352,9 @@ func (g *Graph) openSamplers(ctx context.Context) error {
 			return err
 		}
 		g.samplers = append(g.samplers, opened)
+		if so.Sampler != LocalitySampler { // which prefers what the device has cached
+			open.Method = opened.Method
+		}
 	}
 	g.parts = nil
 	if !g.plan.scheduled() || !g.o.sharesRoutes() {
@@ -339,7 +393,10 @@ func (g *Graph) seeds(rank int) []uint32 {
 	if g.own != nil {
 		return g.own[rank]
 	}
-	return g.o.Part.Train.List
+	if g.plan.sampled == nil {
+		return nil
+	}
+	return g.plan.sampled.Seeds
 }
 
 // order is the order of the training nodes of a device.
@@ -363,14 +420,17 @@ func shuffled(batchRows int, seed uint64, rank, devices int) chunk.Plan {
 // Close closes all, the devices too.
 func (g *Graph) Close() error {
 	var errs []error
-	for _, s := range g.samplers {
+	for _, s := range slices.Backward(g.samplers) { // the first has opened what others share
 		errs = append(errs, s.Close())
+	}
+	if g.full != nil {
+		errs = append(errs, g.full.Close())
 	}
 	if g.lists != nil {
 		errs = append(errs, g.lists.Close())
 	}
-	if g.features != nil {
-		errs = append(errs, g.features.Close())
+	for _, f := range g.features {
+		errs = append(errs, f.Close())
 	}
 	if g.whole != nil {
 		errs = append(errs, g.whole.Close())
@@ -384,7 +444,7 @@ func (g *Graph) Close() error {
 	if g.topology != nil {
 		errs = append(errs, g.topology.Close())
 	}
-	return errors.Join(append(errs, devices.Close(g.devices))...)
+	return errors.Join(append(errs, g.numbers.Free(), devices.Close(g.devices))...)
 }
 
 // Divided tells that training nodes are in partitions, so that their order depends on the number of devices.
@@ -394,16 +454,7 @@ func (g *Graph) Divided() bool { return g.o.Sampling.divides() }
 func (g *Graph) Devices() []gds.Device { return g.devices }
 
 // ShareRows is the most rows of a batch on one device: all nodes, if batches are whole graphs.
-func (g *Graph) ShareRows() int {
-	rows, nodes := 0, int(g.dir.Manifest.Nodes)
-	switch {
-	case g.plan.all:
-		rows = nodes
-	case len(g.samplers) > 0:
-		rows = g.samplers[0].Method.MostSeeds(g.o.BatchRows)
-	}
-	return max(rows, min(InferenceRows, nodes))
-}
+func (g *Graph) ShareRows() int { return g.plan.rows }
 
 // Batches says how training nodes are shuffled and shared.
 func (g *Graph) Batches() checkpoint.Batches {
@@ -416,87 +467,6 @@ func (g *Graph) PeakBytes() int64 { return session.PeakBytes(g.devices) }
 
 // Explain adds to an error about device memory what batches were expected to take.
 func (g *Graph) Explain(err error) error { return g.plan.explain(err) }
-
-// Sets are the nodes of a run.
-func (g *Graph) Sets(ctx context.Context, seed uint64, test bool) (d Sets, err error) {
-	d = g.sets
-	if d.Valid == nil {
-		if d.Valid, err = g.validation(ctx); err == nil && test {
-			d.Test, err = g.InOrder(g.o.Part.Test)
-		}
-		if err != nil {
-			return d, err
-		}
-	}
-	switch {
-	case len(g.samplers) > 0:
-		sets, err := g.TrainSets(seed)
-		if err != nil {
-			return d, err
-		}
-		d.Train = nil
-		for _, set := range sets {
-			d.Train = append(d.Train, set)
-		}
-	case d.Train == nil:
-		set, err := g.whole.Batch(g.o.Part.Train.List, int(g.o.Spec.Settings["layers"]))
-		if err != nil {
-			return d, err
-		}
-		d.Train = []RowSet{set}
-	}
-	g.sets = d
-	return d, nil
-}
-
-// TrainSets are the training nodes of a run, for each device, as the schedule or the queues have them prepared.
-func (g *Graph) TrainSets(seed uint64) (sets []*sampling.Set, err error) {
-	for rank, s := range g.samplers {
-		set, err := s.Loader.Set(g.seeds(rank), s.Method, g.order(seed, rank))
-		if err != nil {
-			return nil, err
-		}
-		if g.Schedule != nil {
-			set.SetSchedule(g.Schedule.Schedule())
-		}
-		sets = append(sets, set)
-	}
-	if g.Queues != nil {
-		g.Queues.Apply(sets)
-	}
-	return sets, nil
-}
-
-// validation is InOrder for every epoch: it computes what these nodes need, if that is far less than the whole graph.
-func (g *Graph) validation(ctx context.Context) ([]RowSet, error) {
-	before := g.whole.AllocatedBytes()
-	set, err := g.whole.Neighborhood(ctx, g.o.Part.Valid.List, InferenceRows, int(g.o.Spec.Settings["layers"]))
-	if err != nil {
-		return nil, err
-	}
-	if g.plan.terms.Set(neighborhoodTerm, need.FirstDevice, g.whole.AllocatedBytes()-before); !set.Gathers() {
-		g.plan.terms.Set(validationTerm, need.FirstDevice, 0)
-	}
-	return g.onFirst(set), nil
-}
-
-// InOrder is nodes in their order, on the first device.
-func (g *Graph) InOrder(rows loader.Rows) ([]RowSet, error) {
-	set, err := g.whole.Nodes(rows.List, InferenceRows)
-	if err != nil {
-		return nil, err
-	}
-	return g.onFirst(set), nil
-}
-
-// onFirst gives nodes to the first device, and none to the others.
-func (g *Graph) onFirst(set RowSet) []RowSet {
-	sets := []RowSet{set}
-	for range g.devices[1:] {
-		sets = append(sets, idleSet{set})
-	}
-	return sets
-}
 
 // Report says where the graph lies, and what came of schedules and queues.
 func (g *Graph) Report() Report {
@@ -531,7 +501,7 @@ func (g *Graph) memoryPlan() *graphPlan {
 	if g.Schedule != nil {
 		p.batches, p.route = g.Schedule.Held(), g.onDevice
 	}
-	if len(g.samplers) > 0 {
+	if len(g.samplers) > 0 && g.whole != nil { // else batches of evaluation are among them
 		p.batch.Device = max(p.batch.Device, gds.Aligned(gds.Room(g.samplers[0].Loader.Stats().BatchBytes)))
 	}
 	return &p
@@ -543,11 +513,11 @@ func (g *Graph) InputBytes() int64 { return g.plan.inputBytes }
 
 // Alternatives are the places where the features may be, with what each takes, or why it is impossible.
 func (g *Graph) Alternatives() (all []placement.Alternative) {
-	for _, where := range []string{placement.Device, placement.Host, placement.Storage} {
+	for _, where := range allPlaces {
 		a := placement.Alternative{Placement: where, Shuffle: placement.RR, Devices: len(g.devices)}
 		job, o := g.plan.graphJob, g.o
 		o.Placement, job.Options = where, &o
-		if p, err := planGraph(g.dir, job); err != nil {
+		if p, err := planGraph(job); err != nil {
 			a.Obstacle = err.Error()
 		} else {
 			memory := p.memory()
@@ -560,11 +530,7 @@ func (g *Graph) Alternatives() (all []placement.Alternative) {
 
 // Measure trains on some batches. It returns how many an epoch has, and their time and that of validation.
 func (g *Graph) Measure(ctx context.Context) (batches float64, costs trainer.EpochCosts, err error) {
-	return measure(ctx, g, g.o)
-}
-
-func measure(ctx context.Context, in Input, o Options) (batches float64, costs trainer.EpochCosts, err error) {
-	sets, err := in.Sets(ctx, o.Seed, false)
+	sets, err := g.Sets(ctx, g.o.Seed, false)
 	if err != nil {
 		return 0, costs, err
 	}
@@ -572,33 +538,6 @@ func measure(ctx context.Context, in Input, o Options) (batches float64, costs t
 	if set, ok := sets.Train[0].(interface{ Batches() int }); ok { // they are sampled
 		batches = float64(set.Batches())
 	}
-	costs, err = trainer.MeasureEpoch(ctx, sets.Ranks(in), o.Spec)
-	return batches, costs, in.Explain(err)
-}
-
-// idleSet has no row of the batches that the first device evaluates.
-type idleSet struct{ RowSet }
-
-func (s idleSet) RowNumbers(int, int) []uint32 { return nil }
-
-func (s idleSet) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) iter.Seq2[*loader.Batch, error] {
-	return func(yield func(*loader.Batch, error) bool) {
-		for b, err := range s.RowSet.EpochFrom(ctx, stream, n, first) {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			x := gds.Tensor{Cols: b.X[0].Cols, Stride: b.X[0].Cols, DType: gds.Float32}
-			labels := b.Labels
-			if labels.Rows == b.Rows && labels.DType != gds.Int32 {
-				labels.Rows = 0
-			} else {
-				labels.Cols = 0
-			}
-			if !yield(&loader.Batch{Index: b.Index, GlobalRows: b.GlobalRows, X: []gds.Tensor{x}, Labels: labels},
-				nil) {
-				return
-			}
-		}
-	}
+	costs, err = trainer.MeasureEpoch(ctx, sets.Ranks(g), g.o.Spec)
+	return batches, costs, g.Explain(err)
 }

@@ -43,6 +43,14 @@ func sbm(t *testing.T) *format.Dir {
 	return graph
 }
 
+func shapeOf(t *testing.T, graph *format.Dir) *sampling.Shape {
+	shape, err := sampling.ShapeOf(graph)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return shape
+}
+
 // sampled trains a gcn on a graph of sbm, on machines with such devices.
 func sampled(t *testing.T, graph *format.Dir, want devices.Options) Options {
 	m := session.ThisMachine(t.Context(), machine.Limit{Bytes: 1 << 50, By: "the test"}, 2, want)
@@ -60,11 +68,11 @@ func TestMappedListsAreNotPlannedOnTheDevice(t *testing.T) {
 	for _, mapped := range []bool{false, true} {
 		o := sampled(t, graph, devices.Options{Emulate: host.Emulation{GPUs: 1, Memory: 1 << 30}})
 		o.Schedule.Name, o.Cache, o.Mapped = "gpu", "ducati:9000", mapped
-		job, err := o.job(300, 1)
+		job, err := o.job(shapeOf(t, graph), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := planGraph(graph, job)
+		p, err := planGraph(job)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,12 +86,13 @@ func TestMappedListsAreNotPlannedOnTheDevice(t *testing.T) {
 
 // What gradients that wait take is planned for a run that goes on, too, whose number of them no flag says.
 func TestARunThatGoesOnPlansForItsGradients(t *testing.T) {
-	o := sampled(t, sbm(t), devices.Options{})
+	graph := sbm(t)
+	o := sampled(t, graph, devices.Options{})
 	o.Schedule.Name = scheduler.MultiQueue
 	before := &trainer.State{}
 	before.Options.Queues = &trainer.Queues{Period: 40, Lag: 31, OnArrival: true}
 	o.Schedule.GoOn(before)
-	if job, err := o.job(300, 1); err != nil || job.gradients != 32 || o.Schedule.SyncEvery != 40 ||
+	if job, err := o.job(shapeOf(t, graph), 1); err != nil || job.gradients != 32 || o.Schedule.SyncEvery != 40 ||
 		o.Schedule.Updates != OnArrival {
 		t.Errorf("%d gradients wait by %+v, %v", job.gradients, o.Schedule, err)
 	}
@@ -95,7 +104,7 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 	graph := sbm(t)
 	o := sampled(t, graph, devices.Options{})
 	jobOf := func(o Options) graphJob {
-		job, err := o.job(300, 1)
+		job, err := o.job(shapeOf(t, graph), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,17 +118,17 @@ func TestAGraphOfTooManyEdgesForABlockComesInChunks(t *testing.T) {
 	for _, edges := range []int64{1<<32 - 1 - 300, 1<<32 - 300} { // gcn adds a self-loop to each of 300 nodes
 		graph.Manifest.Edges = edges
 		fits := edges < 1<<32-300
-		p, err := planGraph(graph, job)
+		p, err := planGraph(job)
 		if want := map[bool]string{true: placement.Device,
 			false: placement.Host}[fits]; err != nil || p.where != want {
 			t.Errorf("%d edges: %+v, %v, want %s", edges, p, err, want)
 		}
-		_, err = planGraph(graph, all)
+		_, err = planGraph(all)
 		if fits != (err == nil) || !fits && (!errors.Is(err, machine.ErrDoesNotFit) ||
 			!strings.Contains(err.Error(), "give --batch")) {
 			t.Errorf("%d edges in a batch: %v", edges, err)
 		}
-		if _, err := planGraph(graph, device); fits != (err == nil) {
+		if _, err := planGraph(device); fits != (err == nil) {
 			t.Errorf("%d edges on the device: %v", edges, err)
 		}
 	}
@@ -171,7 +180,7 @@ func TestDevicesTrainOnPartitionsOfTheirOwn(t *testing.T) {
 				t.Error(inputs, err)
 			}
 			for v := range uint32(300) {
-				if g.samplers[rank].Cache.Contains(v) && of[v] != part {
+				if g.samplers[rank].Caches[0].Contains(v) && of[v] != part {
 					t.Errorf("device %d of part %d caches node %d of another", rank, part, v)
 				}
 			}

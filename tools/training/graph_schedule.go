@@ -26,7 +26,8 @@ const profiledBatches = 10
 
 // openRoute lets the device prepare batches by itself, or notes why it cannot.
 func (g *Graph) openRoute() error {
-	if p := g.plan; p.Schedule.Name == scheduler.Auto && !p.route && !p.Mapped && !p.Machine.Devices.Info.Unified {
+	if p := g.plan; p.Schedule.Name == scheduler.Auto && !p.route && !p.Mapped && !p.Machine.Devices.Info.Unified &&
+		g.whole != nil {
 		g.WhyNot = "there is no device memory for it"
 		return nil
 	}
@@ -139,7 +140,7 @@ func (g *Graph) Profile(ctx context.Context) (p Profile, err error) {
 func (g *Graph) room() scheduler.Room {
 	p, info, budget, planned := g.plan, g.devices[0].Info(), g.o.Machine.Budget, g.memoryPlan()
 	one := max(1, gds.Room(g.samplers[0].Loader.Stats().BatchBytes)) // as buffers grow
-	r := scheduler.Room{Host: math.MaxInt64, Device: math.MaxInt64, Worker: p.sampled.WorkerBytes(&g.dir.Manifest),
+	r := scheduler.Room{Host: math.MaxInt64, Device: math.MaxInt64, Worker: p.sampled.WorkerBytes(p.graph.All),
 		Sample: p.batch.Sample, Batch: one, Unified: info.Unified}
 	if info.MemoryBytes > 0 {
 		r.Device = info.MemoryBytes - max(g.devices[0].Usage().Peak-one,
@@ -162,7 +163,7 @@ func (g *Graph) chooseQueues(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, count, budget := &g.dir.Manifest, len(g.devices), g.o.Machine.Budget
+	m, count, budget := g.plan.graph.All, len(g.devices), g.o.Machine.Budget
 	qo := scheduler.QueueOptions{
 		Graph:   multiqueue.Graph{Nodes: m.Nodes, Edges: m.Edges, Devices: count},
 		Devices: g.devices, Sets: sets, Rows: g.ShareRows(), Spec: g.o.Spec, Options: g.o.Options,
@@ -189,7 +190,7 @@ func (g *Graph) chooseQueues(ctx context.Context) ([]string, error) {
 	g.Queues.Training()
 	p.batches = queuedBatches(min(r.Queue, sets[0].Batches()))
 	for term, gradients := range map[string]int{modelTerm: r.Lag + 1, profiledTerm: g.Queues.Gradients()} {
-		pinned, err := p.Spec.PinnedBytes(p.modelRows(m.Nodes), count, gradients, true)
+		pinned, err := p.Spec.PinnedBytes(p.rows, count, gradients, true)
 		if err != nil {
 			return nil, err
 		}

@@ -38,17 +38,6 @@ type Input interface {
 	Close() error
 }
 
-// GraphInput is an open graph, typed or not.
-type GraphInput interface {
-	Input
-	InputBytes() int64 // the graph in memory
-	WorkBytes() int64  // device memory of model, batches and activations
-	// Alternatives are the places where the features may be.
-	Alternatives() []placement.Alternative
-	// Measure trains on some batches. It returns how many an epoch has, and their time and that of validation.
-	Measure(ctx context.Context) (batches float64, costs trainer.EpochCosts, err error)
-}
-
 // RowSet is the rows of a run that one device gets.
 type RowSet interface {
 	trainer.Epocher
@@ -127,17 +116,13 @@ func Open(ctx context.Context, dir *format.Dir, o Options, before checkpoint.Bat
 	return Store{s, o.Part}, nil
 }
 
-// openGraph opens a graph, typed or not.
-func openGraph(ctx context.Context, dir *format.Dir, o Options) (in Input, err error) {
-	if dir.Typed != nil {
-		in, err = OpenTyped(ctx, dir, o)
-	} else {
-		in, err = OpenGraph(ctx, dir, o)
-	}
+// openGraph opens a graph.
+func openGraph(ctx context.Context, dir *format.Dir, o Options) (Input, error) {
+	g, err := OpenGraph(ctx, dir, o)
 	if err != nil {
-		return nil, err // and no nil pointer in in
+		return nil, err // and no nil pointer in the Input
 	}
-	return in, nil
+	return g, nil
 }
 
 // Session is the options of a session of a store.
