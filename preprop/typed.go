@@ -260,7 +260,7 @@ func (t *typedJob) predict(r *Result) error {
 func (t *typedJob) planSteps(r *Result) error {
 	t.seconds, t.inOnePanel, t.written = map[*typedMatrix]float64{}, map[*typedMatrix]bool{}, map[*typedMatrix]bool{}
 	t.computes = map[*typedMatrix]*plan.DevicePlan{}
-	r.Plan.MemoryBytes, r.Plan.Seconds, r.Plan.ReadBytes, r.Plan.WrittenBytes, t.computing = 0, 0, 0, 0, 0
+	r.Plan.MemoryBytes, r.Plan.Seconds, r.Plan.ReadBytes, r.Plan.WrittenBytes, t.computing = t.choosingBytes(), 0, 0, 0, 0
 	whole := map[string]float64{} // of metapaths, each with the steps that it shares with others
 	var most *plan.NoRoom
 	var lack error
@@ -415,18 +415,19 @@ func (t *typedJob) featureLayout(nodeType string) (format.Layout, error) {
 	return l, nil
 }
 
-// tableBytes is the memory of the rows of the store, which are held all the time.
-func (t *typedJob) tableBytes() int64 {
-	return plan.PickedBytes(&t.graph.Manifest, t.target.StoredRows)
+// choosingBytes is the memory of the job while it chooses the rows of the store, before any step.
+func (t *typedJob) choosingBytes() int64 {
+	return plan.ProcessBytes + plan.PickedBytes(&t.graph.Manifest, t.target.StoredRows)
 }
 
 // heldBytes is the memory that is held beside a step which makes a matrix: rows, and of labels what leaves the own ones
 // out.
 func (t *typedJob) heldBytes(n *typedMatrix) int64 {
-	if !n.labels {
-		return t.tableBytes()
+	held := plan.HeldBytes(&t.graph.Manifest, t.target.StoredRows)
+	if n.labels {
+		held += t.newLabels(1).Bytes(t.graph.Manifest.Nodes, t.layout.Regions[0].Rows, 1, t.options.Threads)
 	}
-	return t.tableBytes() + t.newLabels(1).Bytes(t.graph.Manifest.Nodes, t.layout.Regions[0].Rows, 1, t.options.Threads)
+	return held
 }
 
 // between is the layout of a matrix of all nodes, which others are made of.

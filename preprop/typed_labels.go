@@ -57,7 +57,7 @@ func (t *typedJob) newLabels(hops int) *product.Labels {
 // fails if that does not fit.
 func (t *typedJob) labelMemory(n *typedMatrix) (bytes int64, err error) {
 	own, _ := t.typed.Type(t.typed.Target)
-	need := plan.ProcessBytes + plan.PickedBytes(&t.graph.Manifest, t.target.StoredRows)
+	need := plan.ProcessBytes + plan.HeldBytes(&t.graph.Manifest, t.target.StoredRows)
 	most := own.Nodes
 	for _, step := range n.path() {
 		from, _ := t.typed.Type(step.relations[0].Source)

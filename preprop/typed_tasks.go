@@ -137,7 +137,7 @@ func (t *taskJob) planTypedHops(i int, task *Task) error {
 			made := int64(max(0, len(p.missing(n))-1)) * t.target.StoredRows * int64(p.width(n)*t.options.DType.Size())
 			task.ReadBytes, task.WrittenBytes = task.ReadBytes+made, task.WrittenBytes+made
 		}
-		task.MemoryBytes = max(task.MemoryBytes, r.Plan.MemoryBytes, plan.ProcessBytes+p.tableBytes())
+		task.MemoryBytes = max(task.MemoryBytes, r.Plan.MemoryBytes)
 		task.ScratchBytes = max(task.ScratchBytes, r.Plan.ScratchBytes)
 		task.ReadBytes, task.WrittenBytes = task.ReadBytes+r.Plan.ReadBytes, task.WrittenBytes+r.Plan.WrittenBytes
 		task.computing += p.computing

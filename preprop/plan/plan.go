@@ -477,6 +477,19 @@ func PickedBytes(graph *format.Manifest, rows int64) int64 {
 	return int64(1.2*row*float64(rows)) + 8*rows
 }
 
+// HeldBytes is the memory for rows of a graph's table once storeRows has picked them, and their nodes. Of original ids
+// the files alone tell how long they are.
+func HeldBytes(graph *format.Manifest, rows int64) int64 {
+	if graph.OrigIDs {
+		return PickedBytes(graph, rows)
+	}
+	labels := graph.Labels // bytes of a row
+	if labels == 1 || graph.LabelValues {
+		labels *= 4
+	}
+	return rows * int64(4+labels+graph.Splits)
+}
+
 // Rates are the speeds of a machine, from which times are predicted.
 type Rates struct {
 	Read, Write float64 // of the disk, in bytes a second, all threads together
