@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/internal/parallel"
@@ -209,6 +210,7 @@ func (v *visits) countReach(ctx context.Context) error {
 // beginWindow begins the caches that end before a batch for the batches of the epoch from it on: until x.windowEnds. It
 // returns what it has brought into them.
 func (x *run) beginWindow(ctx context.Context, batch int) (loaded loader.Traffic, err error) {
+	var due []*window
 	for kind, t := range x.s.l.types {
 		if batch < x.windowEnds[kind] {
 			continue
@@ -219,28 +221,65 @@ func (x *run) beginWindow(ctx context.Context, batch int) (loaded loader.Traffic
 			continue
 		}
 		t.began = true
-		load, batches := t.Cache.Begin(x.n, x.s.trace(ctx, x.n, batch, kind, &err))
-		if err == nil && t.cached != nil {
-			err = t.cached.load(ctx, x.stream, load)
+		due = append(due, &window{typeRows: t, kind: kind})
+	}
+	if len(due) > 0 {
+		err = x.begin(ctx, batch, due)
+	}
+	for _, w := range due {
+		if err == nil && w.cached != nil {
+			err = w.cached.load(ctx, x.stream, w.load)
 		}
 		if err != nil {
-			t.Cache.Forget(load.Slots)
-			return loaded, err
+			w.Cache.Forget(w.load.Slots)
+			continue
 		}
-		if batches < math.MaxInt-batch {
-			x.windowEnds[kind] = batch + batches
+		if w.batches < math.MaxInt-batch {
+			x.windowEnds[w.kind] = batch + w.batches
 		}
-		rows := int64(len(load.Nodes))
+		rows := int64(len(w.load.Nodes))
 		loaded.LoadedRows += rows
-		loaded.AddBytes(t.placement(), rows*t.rowBytes())
+		loaded.AddBytes(w.placement(), rows*w.rowBytes())
 	}
-	return loaded, nil
+	return loaded, err
 }
 
-// trace yields the inputs of a type of the batches from first on, which it samples for that.
-func (s *Set) trace(ctx context.Context, n, first, kind int, failed *error) iter.Seq[[]uint32] {
-	return func(yield func([]uint32) bool) {
-		*failed = s.Visit(ctx, s.l.o.Workers, s.l.o.Samples, n, first, s.Batches(),
-			func(b *MiniBatch) bool { return yield(b.ofType(kind)) })
+// window is the cache of a type that begins, and what cache.Begin returns.
+type window struct {
+	*typeRows
+	kind    int
+	load    cache.Load
+	batches int
+}
+
+// begin begins caches. Those that have to know the batches from first on read them together, as each is sampled.
+func (x *run) begin(ctx context.Context, first int, windows []*window) (err error) {
+	var next *MiniBatch // nil: there are no more
+	var readers []func() (struct{}, bool)
+	for _, w := range windows {
+		resume, _ := iter.Pull(func(wait func(struct{}) bool) {
+			w.load, w.batches = w.Cache.Begin(x.n, func(read func([]uint32) bool) {
+				for wait(struct{}{}) && next != nil && read(next.ofType(w.kind)) {
+				}
+			})
+		})
+		readers = append(readers, resume)
 	}
+	resume := func() (more bool) { // those that read, until they wait for the next batch
+		readers = slices.DeleteFunc(readers, func(resume func() (struct{}, bool)) bool {
+			_, waits := resume()
+			return !waits
+		})
+		return len(readers) > 0
+	}
+	if resume() {
+		s := x.s
+		err = s.Visit(ctx, s.l.o.Workers, s.l.o.Samples, x.n, first, s.Batches(), func(b *MiniBatch) bool {
+			next = b
+			return resume()
+		})
+		next = nil
+		resume()
+	}
+	return err
 }

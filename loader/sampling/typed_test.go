@@ -7,10 +7,16 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/hopfeed/hopfeed/chunk"
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/gds/host"
+	"github.com/hopfeed/hopfeed/gds/testdevice"
 	"github.com/hopfeed/hopfeed/internal/vfs"
+	"github.com/hopfeed/hopfeed/loader/cache"
+	"github.com/hopfeed/hopfeed/loader/features"
 )
 
 // typedLists are the relations of a typed graph as lists of in-neighbours: what samples are compared with.
@@ -428,6 +434,100 @@ func TestBlocksByTypeHaveTheSampledEdges(t *testing.T) {
 			if slices.ContainsFunc(seen, func(n int) bool { return n != 1 }) || len(sums.Indices) != rows {
 				t.Fatalf("rows beside those of relations: %v", seen)
 			}
+		}
+	}
+}
+
+// countedLists counts the calls that read lists of a relation.
+type countedLists struct {
+	Topology
+	calls *atomic.Int64
+}
+
+func (t countedLists) Lists(nodes []uint32, lists []List) error {
+	t.calls.Add(1)
+	return t.Topology.Lists(nodes, lists)
+}
+
+// Optimal caches of types read the batches ahead in one pass, and hit as often as caches that read them alone.
+func TestOptimalCachesOfTypesReadAheadTogether(t *testing.T) {
+	g, calls := newTypedLists(), new(atomic.Int64)
+	m := g.method(t, "neighbor", Options{Fanouts: []int{3, 2}, ByType: true})
+	for i := range m.typed.relations {
+		r := &m.typed.relations[i]
+		r.Topology = countedLists{r.Topology, calls}
+	}
+	nodes, plan := make([]uint32, 40), chunk.Plan{BatchRows: 4, ChunkRows: 1, Order: chunk.Shuffled, Seed: 3}
+	for i := range nodes {
+		nodes[i] = uint32(i)
+	}
+	epochs := NewEpochs(m, nodes, plan)
+	visit := func(first int, do func(*MiniBatch) bool) {
+		if err := epochs.Visit(t.Context(), 1, 1, 0, first, 10, do); err != nil {
+			t.Fatal(err)
+		}
+	}
+	visit(0, func(*MiniBatch) bool { return true })
+	once := calls.Load()
+	device := testdevice.Open(t, host.Options{Threads: 2})
+	stream, err := device.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	for _, traceRows := range []int64{1 << 20, 150} { // one window; several, which end at other batches by type
+		o := CacheOptions{Topology: m.topology, RowBytes: []int64{4, 4, 4}, Method: m, Nodes: nodes, Plan: plan,
+			TraceRows: traceRows}
+		spec, want := cache.Spec{Policy: "optimal", Rows: 24}, int64(0)
+		alone, err := OpenCaches(t.Context(), spec, o)
+		together, err2 := OpenCaches(t.Context(), spec, o)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		lo, windows := LoaderOptions{Device: device, Workers: 1}, 0
+		for kind, c := range alone {
+			ends, found := 0, cache.Lookup{}
+			var batches [][]uint32
+			visit(0, func(b *MiniBatch) bool {
+				batches = append(batches, slices.Clone(b.ofType(kind)))
+				return true
+			})
+			for at, inputs := range batches {
+				if at == ends {
+					_, n := c.Begin(0, slices.Values(batches[at:]))
+					ends, windows = at+n, windows+1
+				}
+				c.Lookup(inputs, &found)
+				want += int64(found.Hits())
+			}
+			rows := g.typed.Types[kind].Nodes
+			lo.Types = append(lo.Types, TypeRows{Features: features.InMemory(make([]byte, 4*rows), 1, 1),
+				Cache: together[kind].Cache})
+		}
+		l, err := Open(lo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := l.Set(nodes, m, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls.Store(0)
+		for _, err := range set.EpochFrom(t.Context(), stream, 0, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		passes := float64(calls.Load()) / float64(once)
+		if hits := l.Stats().Cache.Hits; hits != want || want == 0 {
+			t.Errorf("%d rows ahead: %d hits, and %d by caches that read alone", traceRows, hits, want)
+		}
+		if windows == 3 && passes != 2 || windows == 3 != (traceRows > 150) {
+			t.Errorf("%d rows ahead: %d windows, lists are read %v times as often as without caches", traceRows, windows,
+				passes)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
