@@ -333,8 +333,11 @@ func (m *typedMatrices) parse(text string) ([]format.Relation, error) {
 					all = append(all, stepName(m.typed, r)+r.Source)
 				}
 			}
-			return nil, fmt.Errorf("metapath %q: %d relations are %s<%s (there are: %s)", text, len(found), head, part,
-				strings.Join(all, ", "))
+			what := fmt.Sprintf("there is no relation %s<%s (there are: %%s)", head, part)
+			if len(found) > 1 {
+				what = fmt.Sprintf("%s<%s may be any of %d relations: name one (%%s)", head, part, len(found))
+			}
+			return nil, fmt.Errorf("metapath %q: "+what, text, strings.Join(all, ", "))
 		}
 		relations, head = append(relations, found[0]), source
 	}

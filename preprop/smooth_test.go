@@ -162,8 +162,8 @@ func TestMetapathsThatPredictionsCannotTravelAlongAreRefused(t *testing.T) {
 	for _, c := range [][3]string{
 		{"graph", "paper<author", `"paper<author" ends at author`},
 		{"graph", "author<paper", "want paper<TYPE"},
-		{"graph", "paper<paper", "2 relations are paper<paper"},
-		{"graph", "paper<editor<paper", "0 relations are paper<editor"},
+		{"graph", "paper<paper", "paper<paper may be any of 2 relations: name one (paper<"},
+		{"graph", "paper<editor<paper", "there is no relation paper<editor"},
 		{"graph", "paper", "want paper<TYPE"},
 		{"apart", "", "apart has no metapath of one or two relations from paper to paper: give one"},
 	} {

@@ -403,13 +403,13 @@ func TestNamedMetapathsAreThoseOfTheStore(t *testing.T) {
 		t.Errorf("the second time: %v, %v", r, err)
 	}
 	for text, want := range map[string]string{
-		"paper<paper":      "2 relations are paper<paper (there are: paper<author, paper<cites.paper",
+		"paper<paper":      "paper<paper may be any of 2 relations: name one (paper<author, paper<cites.paper",
 		"author<paper":     "want paper<TYPE",
-		"paper<author<cat": "0 relations are author<cat (there are: author<paper)",
+		"paper<author<cat": "there is no relation author<cat (there are: author<paper)",
 		"paper<venue":      "nodes of type venue have no features",
 		"paper":            "want paper<TYPE",
-		"paper<by.author":  "0 relations are paper<by.author",
-		"paper<author<":    "0 relations are author<",
+		"paper<by.author":  "there is no relation paper<by.author",
+		"paper<author<":    "there is no relation author< (there are: ",
 	} {
 		o.Metapaths = []string{text}
 		if _, err := Propagate(context.Background(), fsys, "graph", "store", o); err == nil ||

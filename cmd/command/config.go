@@ -34,7 +34,7 @@ func (a *app) readSmall(path string) ([]byte, error) {
 func (a *app) readYAML(flag, path string, to any) error {
 	text, err := a.readSmall(path)
 	if err != nil {
-		return err
+		return fmt.Errorf("--%s: %w", flag, err)
 	}
 	if err := yaml.Unmarshal(text, to); err != nil {
 		return usagef("--%s %s: %s", flag, path, strings.ReplaceAll(err.Error(), "\n", " "))

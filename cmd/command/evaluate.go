@@ -64,8 +64,9 @@ type evaluateOptions struct {
 
 func newEvaluateCommand(a *app) *cobra.Command {
 	var o evaluateOptions
-	c := a.verb("evaluate --checkpoint RUN STORE|GRAPH", "Apply a trained model to a hop store or a graph",
-		`Evaluate applies a model that train --run has saved to labelled rows of a hop store, by default the test
+	c := a.verb("evaluate --checkpoint RUN STORE|GRAPH",
+		"Measure a trained model on labelled rows of a hop store or a graph",
+		`Evaluate measures a model that train --run has saved on labelled rows of a hop store, by default the test
 rows. A model that reads a graph is applied to a graph, one layer after another to all nodes.
 
 If the store has the nodes of the training, the training's split says which rows are test rows. If it has

@@ -32,7 +32,7 @@ func newGenerateCommand(a *app) *cobra.Command {
 	f.IntVar(&o.Classes, "classes", 8, "number of classes")
 	f.Float64Var(&o.Labeled, "labeled", 0.1,
 		"share of the nodes that have a label; of these 60 % train, 20 % validate, 20 % test")
-	f.Float64SliceVar(&o.quadrants, "quadrants", []float64{0.57, 0.19, 0.19, 0.05}, "rmat: probabilities a,b,c,d")
+	f.Float64SliceVar(&o.quadrants, "quadrants", []float64{0.57, 0.19, 0.19, 0.05}, "rmat: `probabilities` a,b,c,d of the quadrants of the adjacency matrix")
 	f.BoolVar(&o.undirected, "undirected", false, "rmat: add the reverse of every edge (sbm always does)")
 	f.Float64Var(&o.homophily, "homophily", 0.8, "sbm: expected share of edges within a class")
 	f.Float64Var(&o.separation, "separation", 2,

@@ -37,9 +37,9 @@ var flagGroups = []struct{ title, flags string }{
 }
 
 // usualFlags are the flags that the help of a command with many flags shows.
-var usualFlags = strings.Fields("model hops hidden layers dropout batch lr epochs patience placement sampler fanout " +
-	"run config output " +
-	"budget max-memory min-accuracy space hardware dataset nodes edges " +
+var usualFlags = strings.Fields("model operator hops hidden layers dropout batch lr epochs patience placement " +
+	"sampler fanout run config output rows dry-run from max-time " +
+	"budget max-memory min-accuracy hardware dataset nodes edges " +
 	"cpu-batch dma gpu-batch training schedules rounds " +
 	"ids undirected node-table features labels source-column destination-column label-column")
 

@@ -27,13 +27,13 @@ func (o *graphOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
 	f.StringVar(&o.Name, "name", "",
-		"name of the data set, for people (default: its own, else the name of the folder or file that is imported)")
+		"name of the data set, for people (default: its own, else that of SRC)")
 	f.StringVar((*string)(&o.SelfLoops), "self-loops", string(ingest.KeepLoops),
 		"keep or drop edges from a node to itself")
 	f.StringVar((*string)(&o.Duplicates), "duplicates", string(ingest.MergeDuplicates),
 		"merge: one edge of several is left; sum: one, with the sum of weights; keep")
 	f.StringVar(&o.dtype, "dtype", "float32", dtypeUsage)
-	f.StringVar(&o.Scratch, "scratch", "", scratchUsage+" (default: within GRAPH and beside it)")
+	f.StringVar(&o.Scratch, "scratch", "", scratchUsage+" (default: GRAPH/.job and GRAPH.scratch)")
 	f.BoolVar(&o.Force, "force", false, forceUsage)
 	c.MarkFlagRequired("output")
 }

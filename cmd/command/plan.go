@@ -124,7 +124,8 @@ func (o *planOptions) do(ctx context.Context, a *app, args []string) (_ result, 
 		return nil, usagef("--hardware: batches of a graph are measured on this machine (leave it out, or choose a " +
 			"model that reads a hop store)")
 	case o.Input == "" && o.hardware == "":
-		return nil, usagef("without a STORE nothing can be measured: describe the machine by --hardware FILE")
+		return nil, usagef("give a STORE or a GRAPH, with which this machine is measured, or describe a machine by " +
+			"--hardware FILE")
 	case o.Input != "" && len(o.splitNumbers) > 1:
 		return nil, usagef("--split %s: a plan is for one split", o.splitNumbers.String())
 	}

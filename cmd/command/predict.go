@@ -47,9 +47,10 @@ Rows of a store are in its order: train, valid, test, rest; train rows shuffled,
 With --smooth, predict corrects and smooths the classes of a graph's nodes (Correct and Smooth, Huang et al.
 2021). It propagates the errors on the training nodes of --split (default: the training's) and subtracts them;
 then it propagates the labels of these nodes and the corrected predictions of the others. A step of either is
-X <- (1-a) E + a S X, where S is D^-1/2 A D^-1/2. With autoscale, each correction gets the mean size of a training
-node's error. With fixed, training nodes keep their errors, other nodes get the mean of their neighbours', and
-corrections are multiplied by --smooth-scale. Rows are then in the order of nodes, and p_NAME need not add up to 1.
+X <- (1-a) E + a S X, where X begins as E, these errors or labels, and S is D^-1/2 A D^-1/2. With autoscale, each
+correction gets the mean size of a training node's error. With fixed, training nodes keep their errors, other nodes
+get the mean of their neighbours', and corrections are multiplied by --smooth-scale. Rows are then in the order of
+nodes, and p_NAME need not add up to 1.
 
 In a typed graph, predictions travel along --smooth-metapaths from the target to itself. S is the mean over
 these of the products of their relations' D^-1/2 A D^-1/2; with fixed, errors are propagated by D^-1 A instead.`, o.do)

@@ -273,7 +273,7 @@ func TestPredictionsThatCannotBeAreRefused(t *testing.T) {
 		"store -o out.csv --batch 0":                            {exitUsage, "--batch 0"},
 		"store -o out.csv --split 1":                            {exitUsage, "are for graphs"},
 		"store -o out.csv --node-file empty":                    {exitUsage, "are for graphs"},
-		"graph -o out.csv --split 1 --rows test":                {exitUsage, "1 splits, numbered from 0"},
+		"graph -o out.csv --split 1 --rows test":                {exitUsage, "1 split, numbered from 0"},
 		"graph -o out.csv --split -1":                           {exitUsage, "--split -1"},
 		"graph -o out.csv --node-file letters.txt":              {exitUsage, `line 2 is "x"`},
 		"graph -o out.csv --node-file beyond.txt":               {exitUsage, "from 0 to 299"},

@@ -34,10 +34,10 @@ nodes are of the target type, and up to fanout in-neighbours are drawn of each n
 Samplers:
   neighbor         up to fanout in-neighbours of each node
   labor, labor-1   the same, with random numbers that destinations share, so that batches need fewer nodes
-  locality         the same, where cached nodes are preferred --bias times (a3gnn)
+  locality         as neighbor, but cached nodes are --bias times as likely (a3gnn)
   ladies, fastgcn  fanout nodes a layer beside the destinations; also -flat, -debias and -flat-debias
   ladies-paper, fastgcn-paper
-                   fanout nodes a layer and no others, rows normalised, as printed; also -flat-paper, ...
+                   fanout nodes a layer and no others, rows normalised, as the papers print it; also -flat-paper, ...
   saint-node, saint-edge, saint-rw
                    subgraphs of as many draws of nodes, edges or random walks as a batch has seed nodes
                    (saint-node-paper: all draws by the norms of columns)

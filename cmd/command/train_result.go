@@ -55,6 +55,9 @@ func (t *trained) Text(w io.Writer) {
 	if t.Load.Gather != "" && t.Shuffle == placement.RR {
 		gather = ", gathered by the " + t.Load.Gather
 	}
+	if c := t.EpochTraffic; c.CachedRows > 0 {
+		gather += fmt.Sprintf("; %.3g %% of rows from the cache", 100*float64(c.CachedRows)/float64(c.Rows))
+	}
 	line("input", "from %s%s%s; read: %s", t.Placement, shuffleText(t.Shuffle), gather, readsText(t.Load))
 	if t.Devices > 1 {
 		moved := ""

@@ -56,7 +56,7 @@ of training rows a second, peak memory and validation metric: the trials that no
 --max-memory, --min-accuracy and --min-throughput say what is acceptable, and --weights how much each of the three
 counts. Test rows are never read.
 
-On a graph it varies batch, fanout, sampler, bias, cache, partitions, placement, schedule (by gpu the device samples),
+On a graph it varies batch, fanout, sampler, bias, cache, partitions, placement, schedule (with gpu the device samples),
 sampling workers and batch buffers; on a store learning rate, weight decay, dropout, hops, operators and batch. Flags
 that are given stay as they are; --space lists other values to vary. Memory is the device's or, where device and host
 share it, the process's.

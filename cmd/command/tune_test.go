@@ -331,7 +331,7 @@ func TestTuningsThatCannotBeAreRefused(t *testing.T) {
 		"tune graph --model sage --budget soon":         "a number of trials",
 		"tune graph --model sage --search magic":        "want one of",
 		"tune graph --model sage --min-accuracy nan":    "want a number",
-		"tune graph --model sage --split 0-1":           "1 splits",
+		"tune graph --model sage --split 0-1":           "1 split, ",
 		"tune graph --model sage --throughput light":    "want one of",
 		"tune graph --model sage --trial-epochs -3":     "want 0 or more",
 		"tune graph --model sage --hops 2":              "--hops: sage reads a graph",

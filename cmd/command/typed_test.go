@@ -114,7 +114,7 @@ func predictTyped(t *testing.T, flags string) {
 	checkSmoothed(t, target, all, smooth, preprop.Smoothing{Metapaths: []string{"paper<author<paper"}, Fixed: true,
 		SmoothAlpha: 0.8, Scale: 1, Steps: 5})
 	for line, want := range map[string]string{
-		"predict graph --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<x": "relations are paper<x",
+		"predict graph --checkpoint run -o x.csv --smooth fixed --smooth-metapaths paper<x": "there is no relation paper<x",
 		"predict graph --checkpoint run -o x.csv --smooth-metapaths paper<author<paper":     "give --smooth too",
 		"propagate graph -o x --hops -1":                       "-1 hops",
 		"propagate graph -o x --from-graph graph":              "give --from too",

@@ -40,7 +40,7 @@ added the reverse of a relation, the reverse changes too.`, o.do)
 	f := c.Flags()
 	f.StringVarP(&o.output, "output", "o", "", "graph directory to write")
 	c.MarkFlagRequired("output")
-	f.StringVar(&o.scratch, "scratch", "", scratchUsage+" (default: within GRAPH2 and beside it)")
+	f.StringVar(&o.scratch, "scratch", "", scratchUsage+" (default: GRAPH2/.job and GRAPH2.scratch)")
 	f.BoolVar(&o.force, "force", false, forceUsage)
 	o.UpdateOptions.Declare(f)
 	return c

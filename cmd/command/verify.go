@@ -30,11 +30,13 @@ func (v verified) Text(w io.Writer) {
 	}
 	verdict := "all is well"
 	if len(v.Bad) > 0 {
-		verdict = fmt.Sprintf("%d bad", len(v.Bad))
+		verdict = faults(len(v.Bad))
 	}
 	fmt.Fprintf(w, "%s, %s, %s read: %s\n", units.Count(int64(v.Files), "file"), units.Count(int64(v.Chunks), "chunk"),
 		units.Bytes(v.Bytes), verdict)
 }
+
+func faults(n int) string { return units.Count(int64(n), "fault") }
 
 func runVerify(ctx context.Context, a *app, args []string) (result, error) {
 	dir := args[0]
@@ -50,7 +52,7 @@ func runVerify(ctx context.Context, a *app, args []string) (result, error) {
 		return nil, err
 	}
 	if n := len(report.Bad); n > 0 {
-		err = fmt.Errorf("%s: %w: %d bad", dir, format.ErrCorrupt, n)
+		err = fmt.Errorf("%s: %w: %s", dir, format.ErrCorrupt, faults(n))
 		if report.Remedy != "" {
 			err = fmt.Errorf("%w (%s)", err, report.Remedy)
 		}

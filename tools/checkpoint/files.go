@@ -211,7 +211,9 @@ func load(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
 func loadOnce(fsys vfs.FS, dir string, whole bool) (*Checkpoint, error) {
 	path := filepath.Join(dir, File)
 	text, err := readFile(fsys, path, maxJSONBytes)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s has no saved model (train --run saves one): %w", dir, err)
+	} else if err != nil {
 		return nil, err
 	}
 	c, m, err := decodeManifest(text)

@@ -46,10 +46,11 @@ const EdgeFeaturesHelp = `
 
 --edge-features puts statistics of a node's in-edges behind its features: for each column of the edges (in the
 order given, or by name), for each window, for each statistic, the numbers of the column; then the counts of
-each window. A node without such edges has 0; std is sqrt(sum of (x - mean)^2 / n). --edge-time counts edges
-whose time is before that of their destination (--node-time; --until for all, or for nodes that have none there),
-by no more than the window. It needs --duplicates keep. Times are integers of both or float64 of both. With several
-types of nodes, each relation that has the columns makes such features of the type that it leads to.
+each window. A node without such edges has 0; std is sqrt(sum of (x - mean)^2 / n). With --edge-time, an
+edge counts if its time is before the time of its destination, by no more than the window. --node-time names the
+column of these times; --until is the time of nodes that have none there or, without --node-time, of all. --edge-time
+needs --duplicates keep. Times of edges and nodes are both integers or both float64. With several types of nodes,
+each relation that has the columns makes such features of the type that it leads to.
 
     --duplicates keep --edge-features mean,std,count:amount --edge-time at:s --node-time opened --windows 7d,30d,all`
 

@@ -202,7 +202,7 @@ means of the features of their edges.
 
 With several types of nodes, their names and those of relations get small letters, and _ for each run of other
 characters than letters and digits. The reverse of each relation is added, unless one goes back already, or
---directed is given. Features of edges are left out.` + scratchHelp,
+--directed is given. Features of edges are then left out.` + scratchHelp,
 	Declare: func(flags *pflag.FlagSet) func(context.Context, Input) (Source, error) {
 		var o OGBOptions
 		o.LabelsAs.declare(flags)

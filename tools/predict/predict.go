@@ -275,7 +275,8 @@ func (j *job) predict(ctx context.Context, input *format.Dir) (err error) {
 func (j *job) chooseNodes(ctx context.Context, graph *format.Dir) ([]uint32, error) {
 	m := &graph.Manifest
 	if j.Split > 0 && j.Split >= m.Splits {
-		return nil, session.Refuse("--split %d: %s has %d splits, numbered from 0", j.Split, j.Input, m.Splits)
+		return nil, session.Refuse("--split %d: %s has %s, numbered from 0", j.Split, j.Input,
+			units.Count(int64(m.Splits), "split"))
 	}
 	if j.NodesFile != "" {
 		return session.NodesInFile(ctx, graph, j.FS, j.NodesFile, j.Budget)

@@ -83,8 +83,8 @@ func RowsOf(ctx context.Context, store *format.Dir, part string, split *int) (lo
 		return loader.Rows{}, fmt.Errorf("%w: there is no part %q of a split: want %s, %s, %s, %s or %s", ErrOptions,
 			part, format.RegionTrain, format.RegionValid, format.RegionTest, format.RegionRest, format.RegionAll)
 	case *split < 0 || *split >= max(1, splits):
-		return loader.Rows{}, fmt.Errorf("%w: split %d: %s has %d splits, numbered from 0", ErrOptions, *split,
-			store.Path(), splits)
+		return loader.Rows{}, fmt.Errorf("%w: split %d: %s has %s, numbered from 0", ErrOptions, *split,
+			store.Path(), units.Count(int64(splits), "split"))
 	}
 	partition, err := OpenPartition(ctx, store, *split, "", machine.Limit{})
 	return partition.Parts()[wanted].Rows, err
@@ -150,8 +150,8 @@ func OpenPartition(ctx context.Context, store *format.Dir, split int, file strin
 		return filePartition(ctx, file, store, max(split, 0))
 	}
 	if split >= m.Splits && split > 0 {
-		return Partition{}, fmt.Errorf("%w: split %d: the store has %d splits, numbered from 0", ErrOptions, split,
-			m.Splits)
+		return Partition{}, fmt.Errorf("%w: split %d: the store has %s, numbered from 0", ErrOptions, split,
+			units.Count(int64(m.Splits), "split"))
 	}
 	if err := budget.Fits(fmt.Sprintf("splitting %d rows", m.Rows), rowListBytes*m.Rows); err != nil {
 		return Partition{}, err

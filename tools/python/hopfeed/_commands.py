@@ -62,12 +62,11 @@ def import_npy(
         auto (by their content) (default auto)
     :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
         one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param shape: ROWS,COLUMNS of node_feat.npy, or of all its shards together, if it has no header
     :param target: with several types of nodes, the one to classify (default: the only one with labels)
@@ -161,8 +160,7 @@ def import_csv(
         auto (by their content) (default auto)
     :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
         one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
         NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
     :param node_table: table with a row for each node: id, labels, splits and features
@@ -170,7 +168,7 @@ def import_csv(
     :param nodes: number of nodes, if edges and features show fewer
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param source_column: column of edges: source
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
@@ -249,13 +247,12 @@ def import_mtx(
     :param labels: file with the labels of the nodes
     :param labels_as: what labels are: classes, multi (several a node, each 0 or 1), values (numbers to predict), or
         auto (by their content) (default auto)
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param node_table: table with a row for each node: id, labels, splits and features
     :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
     :param splits: file or folder with the splits of the nodes
@@ -325,12 +322,11 @@ def import_ogb(
         auto (by their content) (default auto)
     :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
         one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param target: with several types of nodes, the one to classify (default: the only one with labels)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
@@ -389,12 +385,11 @@ def import_igb(
         default s)
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param until: time of nodes that have none, before which edges count
@@ -452,12 +447,11 @@ def import_graphsaint(
         default s)
     :param features_in_place: refer to the array of the features instead of copying it
     :param force: replace existing output as soon as the new one is complete
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param undirected: add the reverse of every edge, also if SRC says that its edges are directed
     :param until: time of nodes that have none, before which edges count
@@ -546,15 +540,14 @@ def import_parquet(
         auto (by their content) (default auto)
     :param missing_features: with several types of nodes, features of types that have none: ones (a column of them),
         one-hot (the number of the node, for up to 4096 nodes) or degree (log(1 + edges) of each relation, in and out)
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param node_columns: further columns of nodes, of numbers or lists of numbers, that the graph keeps, as NAME or
         NAME:TYPE, separated by commas, such as time:int64 (default: Parquet's own type, else float32)
     :param node_table: table with a row for each node: id, labels, splits and features
     :param node_time: column of nodes: time, before which edges count
     :param normalize_features: divide each row of features by its sum, where that is positive
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param source_column: column of edges: source
     :param split_column: columns of nodes: split; several are several splits, or the train, valid and test masks of one
@@ -608,19 +601,19 @@ def generate(
 
     :param kind: of the graph
     :param output: graph directory to write
-    :param name: name of the data set, for people (default: its own, else the name of the folder or file that is
-        imported)
+    :param name: name of the data set, for people (default: its own, else that of SRC)
     :param self_loops: keep or drop edges from a node to itself (default keep)
     :param duplicates: merge: one edge of several is left; sum: one, with the sum of weights; keep (default merge)
     :param dtype: type that features are stored in: float32, float16 or bfloat16 (default float32)
-    :param scratch: folder for scratch files (default: within GRAPH and beside it)
+    :param scratch: folder for scratch files (default: GRAPH/.job and GRAPH.scratch)
     :param force: replace existing output as soon as the new one is complete
     :param nodes: number of nodes (default 10000)
     :param edges: number of edges to draw (default 100000)
     :param features: features of a node (default 64)
     :param classes: number of classes (default 8)
     :param labeled: share of the nodes that have a label; of these 60 % train, 20 % validate, 20 % test (default 0.1)
-    :param quadrants: rmat: probabilities a,b,c,d (default 0.570000,0.190000,0.190000,0.050000)
+    :param quadrants: rmat: probabilities a,b,c,d of the quadrants of the adjacency matrix (default
+        0.570000,0.190000,0.190000,0.050000)
     :param undirected: rmat: add the reverse of every edge (sbm always does)
     :param homophily: sbm: expected share of edges within a class (default 0.8)
     :param separation: sbm: distance between the means of two classes, in standard deviations (default 2)
@@ -669,7 +662,7 @@ def update(
 
     :param graph: a graph, or its path
     :param output: graph directory to write
-    :param scratch: folder for scratch files (default: within GRAPH2 and beside it)
+    :param scratch: folder for scratch files (default: GRAPH2/.job and GRAPH2.scratch)
     :param force: replace existing output as soon as the new one is complete
     :param edges: table of edges to add
     :param remove_edges: table of edges to remove, before any is added; of parallel edges all go
@@ -1213,7 +1206,7 @@ def evaluate(
     cache_size: Memory = None,
     progress: Progress = True,
 ) -> dict[str, Any]:
-    """Apply a trained model to a hop store or a graph. ``hopfeed evaluate --help`` says more.
+    """Measure a trained model on labelled rows of a hop store or a graph. ``hopfeed evaluate --help`` says more.
 
     :param data: a graph or store, or its path
     :param tf32: let GPUs multiply matrices in TF32: faster, with factors rounded to 10 bits of fraction

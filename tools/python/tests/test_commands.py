@@ -60,7 +60,7 @@ class Commands(unittest.TestCase):
         damaged = bytearray(part.read_bytes())
         damaged[9000] ^= 0x55
         part.write_bytes(damaged)
-        with self.assertRaisesRegex(hopfeed.CorruptError, "1 bad") as raised:
+        with self.assertRaisesRegex(hopfeed.CorruptError, "1 fault") as raised:
             hopfeed.verify(store, **QUIET)
         self.assertEqual([bad["file"] for bad in raised.exception.result["bad"]], [str(part)])
         self.assertEqual(hopfeed.repair(store, graph=self.graph.path, **QUIET)["files"], [str(part.relative_to(store))])
