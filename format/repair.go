@@ -171,7 +171,11 @@ func (d *Dir) ownPart(file string) (*table, *part, error) {
 
 // openIfThere opens the file of a part; nil if there is none.
 func (d *Dir) openIfThere(p *part) (vfs.File, error) {
-	f, err := d.fsys.Open(d.filePath(p.file))
+	path := d.filePath(p.file)
+	if info, err := d.fsys.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, &CorruptError{path, -1, "it is not a regular file: move it away, and repair again"}
+	}
+	f, err := d.fsys.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

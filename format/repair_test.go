@@ -252,6 +252,18 @@ func TestWhatIsNotWhatWasStoredRepairsNothing(t *testing.T) {
 	}
 }
 
+func TestAFolderInPlaceOfAPartIsLeftByARepair(t *testing.T) {
+	disk, dir := growing().mustWrite(t)
+	file := PartPath(MatrixFolder(Input), 0)
+	if err := errors.Join(disk.Remove(dir+"/"+file), disk.MkdirAll(dir+"/"+file)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := mustOpenDamaged(t, disk, dir).DamagedChunks(context.Background(), file)
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "move it away, and repair again") {
+		t.Error(err)
+	}
+}
+
 func TestARepairThatFailsAnywhereLeavesThePartAsItWasOrRepaired(t *testing.T) {
 	s := growing()
 	want, dir := s.mustWrite(t)

@@ -29,9 +29,10 @@ func Explain(text []byte, err error) error {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("%s: this is not JSON", place(syntax.Offset))
 	case errors.As(err, &value) && value.Field == "":
-		return fmt.Errorf("found %s (want %s)", value.Value, want(value.Type))
+		return fmt.Errorf("found %.40s (want %s)", value.Value, want(value.Type))
 	case errors.As(err, &value):
-		return fmt.Errorf("%s: %s: found %s (want %s)", place(value.Offset), value.Field, value.Value, want(value.Type))
+		return fmt.Errorf("%s: %s: found %.40s (want %s)", place(value.Offset), value.Field, value.Value,
+			want(value.Type))
 	}
 	return err
 }

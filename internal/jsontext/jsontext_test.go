@@ -2,6 +2,7 @@ package jsontext
 
 import (
 	"io/fs"
+	"strings"
 	"testing"
 )
 
@@ -14,10 +15,12 @@ func TestErrorsSayWhatIsWrongAndWhere(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{"count": 1, "names": ["a"], "rates": {"b": 0.5}, "size": 3, "later": null}`: "",
-		``:                         "line 1, column 0: this is not JSON",
-		`{"count": 1`:              "line 1, column 11: this is not JSON",
-		"{\n  \"count\": x}":       "line 2, column 12: this is not JSON",
-		"{}\n{}":                   "line 2, column 1: this is not JSON",
+		``:                   "line 1, column 0: this is not JSON",
+		`{"count": 1`:        "line 1, column 11: this is not JSON",
+		"{\n  \"count\": x}": "line 2, column 12: this is not JSON",
+		"{}\n{}":             "line 2, column 1: this is not JSON",
+		`{"count": ` + strings.Repeat("9", 99) + `}`: "line 1, column 109: count: found number " +
+			strings.Repeat("9", 33) + " (want a whole number)",
 		`[1]`:                      "found array (want an object)",
 		`{"count": "1"}`:           "line 1, column 13: count: found string (want a whole number)",
 		`{"count": 1.5}`:           "line 1, column 13: count: found number 1.5 (want a whole number)",

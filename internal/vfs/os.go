@@ -370,9 +370,11 @@ func followLink(path string) (string, error) {
 		if err := refuseDangling("create", path); err != nil {
 			return "", err
 		}
-		if path, err = filepath.EvalSymlinks(path); err != nil {
-			return "", err
+		found, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return "", pathError("create", path, err)
 		}
+		path = found
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		return "", pathError("create", path, errNoFile)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -286,6 +287,16 @@ func TestLinksAreFollowedAndNeverRemovedOrReplaced(t *testing.T) {
 		if _, err := os.Readlink(at(link)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestALinkToItselfIsNamed(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink("link", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OS().Create(link); err == nil || !strings.Contains(err.Error(), link) {
+		t.Error(err)
 	}
 }
 
