@@ -291,7 +291,7 @@ func (t *TopologyFile) chooseRanges(ctx context.Context) error {
 	buf := make([]byte, min(offsetBytes*(end.node+1), streamBytes))
 	before := rangeStart{} // the node whose list ends with the next offset
 	for v := int64(0); v <= end.node; {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		b := buf[:min(offsetBytes*(end.node+1-v), streamBytes)]
@@ -343,7 +343,7 @@ func (t *TopologyFile) check(ctx context.Context, visit func(k int, b *NodeRange
 	weights := extentStream{file: t.raw.Weights, at: t.raw.WeightsAt, extents: t.raw.weightExtents}
 	crc := uint32(0)
 	for k := range t.Ranges() {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		b, err := t.read(k, buf.Bytes(), s, &weights)

@@ -40,7 +40,7 @@ func (d *Dir) DamagedChunks(ctx context.Context, file string) ([]int, error) {
 	var bad []int
 	var buf []byte
 	for k := range p.chunks() {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return nil, err
 		}
 		if f != nil {
@@ -97,7 +97,7 @@ func (d *Dir) repairPart(ctx context.Context, t *table, p *part, chunk func(k in
 	}
 	var data []byte
 	for k := range p.chunks() {
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		err = fs.ErrNotExist

@@ -182,7 +182,7 @@ func (v *verifier) checkSums(d *Dir, _ *table, p *part) error {
 	return parallel.For(v.ctx, v.threads, int64(len(p.extents))+1, 16, func(lo, hi int64) error {
 		buf := make([]byte, outsideBufferBytes)
 		for at := lo; at < hi; at++ {
-			if err := v.ctx.Err(); err != nil {
+			if err := context.Cause(v.ctx); err != nil {
 				return err
 			}
 			var err error

@@ -156,7 +156,7 @@ func eachList(ctx context.Context, files []*format.TopologyFile,
 		for i, f := range files {
 			at := &places[i]
 			for at.Offsets == nil || v >= at.First+at.Rows() {
-				if err := ctx.Err(); err != nil {
+				if err := context.Cause(ctx); err != nil {
 					return err
 				}
 				var err error

@@ -65,7 +65,7 @@ func (p *Pool) Get(ctx context.Context, name string, bytes int64, by Holders, fi
 		select {
 		case <-n.ready:
 		case <-ctx.Done():
-			return nil, errors.Join(ctx.Err(), p.leave(name, n))
+			return nil, errors.Join(context.Cause(ctx), p.leave(name, n))
 		}
 		if n.err == nil {
 			return &Buffer{bytes: n.memory.bytes, unmap: func() error { return p.leave(name, n) }}, nil
