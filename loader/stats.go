@@ -41,7 +41,7 @@ type ReadStats struct {
 // StageStats is the time of a stage of the pipeline, threads that help it included.
 type StageStats struct {
 	Name           string  `json:"name"`
-	WorkSeconds    float64 `json:"work_seconds"`    // it computed
+	WorkSeconds    float64 `json:"work_seconds"`    // it computed, or read rows of a graph
 	WaitSeconds    float64 `json:"wait_seconds"`    // it waited for a disk or device
 	BlockedSeconds float64 `json:"blocked_seconds"` // it waited for a free buffer
 	IdleSeconds    float64 `json:"idle_seconds"`    // it had no batch, or no worker
