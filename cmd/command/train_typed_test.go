@@ -591,6 +591,24 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 	if len(codes) != 2 {
 		t.Errorf("exit statuses %v, want both", codes)
 	}
+	// What is said to be too much for a device is the least that the place takes there.
+	_, text, _ := strings.Cut(hopfeed(t, d, line+" --placement device --emulate gpu=1,mem=1MiB").stderr, "takes ")
+	text, _, _ = strings.Cut(text, " of device memory")
+	least, err := units.ParseBytes(strings.ReplaceAll(text, " ", ""))
+	for percent, want := range map[units.Bytes]int{102: exitDone, 98: exitDoesNotFit} {
+		o := hopfeed(t, d, fmt.Sprintf("%s --placement device --emulate gpu=1,mem=%dKiB", line, least*percent/100>>10))
+		if err != nil || o.code != want {
+			t.Errorf("on a device of %d %% of %v: status %d: %s, %v", percent, least, o.code, o.stderr, err)
+		}
+	}
+	// Queues leave device memory for evaluation: a training that begins ends.
+	for memory := 1000; memory < 9000; memory = memory * 9 / 8 {
+		o := hopfeed(t, d, fmt.Sprintf("%s --fanout 9,9 --placement device --epochs 2 --schedule multi-queue "+
+			"--queue 9 --emulate gpu=1,mem=%dKiB", line, memory))
+		if strings.Contains(o.stderr, "rows: ") && o.code != exitDone {
+			t.Errorf("queues on a device of %d KiB: %s", memory, o.stderr)
+		}
+	}
 	// The larger the device, the nearer the features: there is no room, they are on the host, on the device.
 	var seen []string
 	for memory := 200; memory < 100_000; memory = memory * 5 / 4 {

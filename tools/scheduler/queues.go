@@ -42,6 +42,8 @@ type QueueOptions struct {
 	Queue, Period, Gradients int
 	OnArrival                bool
 	BatchBytes               func() int64 // memory of the largest batch on a device so far
+	// Evaluation is the device memory that evaluation takes on the first device beyond a profiled training.
+	Evaluation int64
 	// HostBatches is how many batches more than the shortest queues hold host memory has room for, for each
 	// device. Nil: any number.
 	HostBatches func() int
@@ -141,10 +143,13 @@ func NewQueues(ctx context.Context, o QueueOptions) (*Queues, error) {
 func (q *Queues) chooseQueue(o QueueOptions) (err error) {
 	r := &q.Report
 	r.Capacity = MostQueue
-	for _, d := range o.Devices {
+	for i, d := range o.Devices {
 		if info := d.Info(); info.MemoryBytes > 0 {
-			one := o.BatchBytes() * 5 / 4 // as buffers grow
-			free := multiqueue.Capacity(info.MemoryBytes, d.Usage().Peak, one)
+			used, one := d.Usage().Peak, o.BatchBytes()*5/4 // as buffers grow
+			if i == 0 {
+				used += o.Evaluation
+			}
+			free := multiqueue.Capacity(info.MemoryBytes, used, one)
 			r.Capacity = min(r.Capacity, free+multiqueue.Synchronous.Queue) // which the profile had
 		}
 	}

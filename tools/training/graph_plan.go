@@ -179,10 +179,10 @@ func planGraph(job graphJob) (p *graphPlan, err error) {
 		// Storage takes least, unless its buffers take more than few features do in host memory.
 		if last := len(all) - 1; job.evaluated != nil {
 			before := last
-			for before > 0 && all[before].where == all[last].where {
+			for before >= 0 && all[before].where == all[last].where {
 				before--
 			}
-			if all[before].hostBytes() < all[last].hostBytes() {
+			if before >= 0 && all[before].hostBytes() < all[last].hostBytes() {
 				refused = why[before]
 			}
 			return nil, refused

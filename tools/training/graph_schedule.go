@@ -169,7 +169,7 @@ func (g *Graph) chooseQueues(ctx context.Context) ([]string, error) {
 		Devices: g.devices, Sets: sets, Rows: g.ShareRows(), Spec: g.o.Spec, Options: g.o.Options,
 		Workers: g.plan.sampled.Workers,
 		Queue:   g.o.Schedule.Queue, Period: g.o.Schedule.SyncEvery, Gradients: g.o.Schedule.Gradients,
-		OnArrival: g.o.Schedule.Updates == OnArrival,
+		OnArrival: g.o.Schedule.Updates == OnArrival, Evaluation: g.plan.beyond().Peak(need.FirstDevice),
 		BatchBytes: func() (most int64) {
 			for _, s := range g.samplers {
 				most = max(most, s.Loader.Stats().BatchBytes)
