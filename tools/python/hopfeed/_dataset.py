@@ -13,17 +13,18 @@ from typing import Any, Callable, Iterable
 
 import numpy as np
 
-from . import _html, _native
+from . import _html
 from ._batch import Batch, Info
 from ._call import call, existing, is_url
 from ._edges import Edges
-from ._errors import Error, ForkError, OptionError
+from ._errors import Error, OptionError
 from ._folders import Folder
-from ._matrix import Matrix
+from ._matrix import Matrix, open_column
+from ._opened import Opened
 from ._types import Path, at_least, listed
 
 
-class Dataset:
+class Dataset(Opened):
     """A hop store or a graph on disk: what its manifest says. A missing path is a ``FileNotFoundError``.
 
     ``manifest`` has all fields; the most used ones are attributes. ``matrices`` lists (operator, hop);
@@ -40,8 +41,6 @@ class Dataset:
         if not is_url(self.path) and not os.path.isdir(self.path):
             raise NotADirectoryError(errno.ENOTDIR, "graphs and stores are folders, and this is a file", self.path)
         self.parts: list[str] = []  #: names of matrices that lie side by side in one
-        self.folder: str | None = None  #: the temporary folder that it is in, if that goes with it
-        self._home: Any = None  # which keeps the folder
         self._mapped: dict[str, Matrix] = {}
         self._table: Any = None
         self._lock = threading.Lock()  # of the table
@@ -81,19 +80,6 @@ class Dataset:
             y, n_id = torch.as_tensor(y), torch.as_tensor(n_id)
         return Batch({"x": features, "y": y, "n_id": n_id, "info": Info(0, size, size)})
 
-    def __reduce__(self) -> Any:  # another process opens it again, instead of getting the arrays
-        if self.folder is not None:
-            raise ForkError(
-                f"{self!r} is in a temporary folder, which goes with this process: to send it to another, make it in a folder of "
-                "yours (from_pyg and propagate take one)"
-            )
-        return type(self), (self.path if is_url(self.path) else os.path.abspath(self.path),)
-
-    def __deepcopy__(self, *_: Any) -> Dataset:
-        return self
-
-    __copy__ = __deepcopy__
-
     def loader(self, **options: Any) -> Any:
         """A loader of this data: a ``Loader`` of a store, with its options, or a ``NeighborLoader`` of a graph, where
         ``split`` may be given instead of ``input_nodes``. All loaders of one graph or store share what they have in
@@ -114,16 +100,6 @@ class Dataset:
     def _inspect(self) -> dict[str, Any]:
         return call(["inspect"], ["data"], {"data": self.path, "progress": False})
 
-    def _check_same(self, about: dict[str, Any]) -> None:
-        """Refuses what the engine has read of a graph or store that has replaced this one."""
-        if about["rows_fingerprint"] != self.manifest["rows_fingerprint"]:
-            raise Error(f"{self.path} was replaced after this Dataset was opened: open it again by hopfeed.open({self.path!r})")
-
-    def _ask(self, verb: str, **options: Any) -> dict[str, Any]:
-        about: dict[str, Any] = _native.run(verb, {"path": self.path, **options})
-        self._check_same(about)
-        return about
-
     def matrix(self, name: str) -> Matrix:
         """A matrix, such as ``"sym/hop-2"``, mapped from disk."""
         if name not in self._mapped:
@@ -143,11 +119,8 @@ class Dataset:
         """A column of the edges, in the order of the topology, or of the nodes, mapped from disk: ``[numbers]`` reads the
         rows of some edges or nodes, such as ``graph.column("edge_attr")[block.e_id]``."""
         if name not in self._mapped:
-            about = next((c for c in self.manifest.get("columns") or [] if c["name"] == name), None)
-            if about is None:
-                raise OptionError(f"{self.path} has no column {name!r} (it has {', '.join(self.columns) or 'none'})")
-            rows: int = self.manifest["edges"] if about["of"] == "edges" else self.nodes
-            self._mapped[name] = Matrix(self.path, name, self._ask("extents", column=name), rows, None, flat=about["columns"] == 0)
+            rows = {"edges": self.manifest["edges"], "nodes": self.nodes}
+            self._mapped[name] = open_column(self.path, self.path, self.manifest.get("columns") or [], name, rows, self._ask)
         return self._mapped[name]
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 
 from ._call import is_url
 from ._errors import OptionError
-from ._matrix import Matrix
+from ._matrix import Matrix, open_column
 
 
 class Edges:
@@ -41,10 +41,7 @@ class Edges:
     def column(self, name: str) -> Matrix:
         """A column of the edges, mapped from disk: ``[numbers]`` reads the rows of some edges, such as
         ``edges.column("edge_attr")[block.e_id]``."""
-        for about in self._about_columns:
-            if about["name"] == name:
-                return Matrix(self._folder, name, self._ask("extents", column=name), self.num_edges, None, flat=about["columns"] == 0)
-        raise OptionError(f"the edges {self.name} have no column {name!r} (they have {', '.join(self.columns) or 'none'})")
+        return open_column(self._folder, f"hopfeed.Edges {self.name}", self._about_columns, name, {"edges": self.num_edges}, self._ask)
 
     def size(self) -> tuple[int, int]:
         """How many sources and how many destinations there may be."""

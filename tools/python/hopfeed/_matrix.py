@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import numpy as np
 
@@ -95,6 +95,16 @@ class Matrix:
 
     def _convert(self, stored: Any) -> Any:
         return (stored.astype(np.uint32) << 16).view(np.float32) if self._bfloat16 else stored
+
+
+def open_column(
+    path: str, owner: str, columns: list[dict[str, Any]], name: str, rows: dict[str, int], ask: Callable[..., dict[str, Any]]
+) -> Matrix:
+    """A column of those that the owner has, in the folder ``path``. rows: how many "edges" and "nodes" there are."""
+    for about in columns:
+        if about["name"] == name:
+            return Matrix(path, name, ask("extents", column=name), rows[about["of"]], None, flat=about["columns"] == 0)
+    raise OptionError(f"{owner} has no column {name!r} (it has {', '.join(c['name'] for c in columns) or 'none'})")
 
 
 class Rows:

@@ -13,14 +13,15 @@ from ._batches import Handle, Lease, view
 from ._call import call, existing
 from ._dataset import Dataset
 from ._edges import Edges
-from ._errors import Error, OptionError
+from ._errors import OptionError
 from ._matrix import Matrix
+from ._opened import Opened
 from ._types import Path
 
 EdgeType = tuple[str, str, str]
 
 
-class TypedDataset:
+class TypedDataset(Opened):
     """A graph on disk with several types of nodes: what ``types.json`` says, which ``manifest`` has.
 
     As in a ``HeteroData`` of PyTorch Geometric, ``graph["paper"]`` is the nodes of a type, a ``Dataset``: its features ``x``,
@@ -32,8 +33,6 @@ class TypedDataset:
 
     def __init__(self, path: Path) -> None:
         self.path = existing(path)
-        self.folder: str | None = None  #: the temporary folder that it is in, if that goes with it
-        self._home: Any = None  # which keeps the folder
         about = call(["inspect"], ["data"], {"data": self.path, "progress": False})
         if about["kind"] != self.kind:
             raise OptionError(f"{self.path} is a {about['kind']}, with one type of nodes: hopfeed.Dataset reads it")
@@ -72,27 +71,10 @@ class TypedDataset:
             self._edges[found[0]] = Edges("__".join(found[0]), self.path, ask("topology"), ask)
         return self._edges[found[0]]
 
-    def _ask(self, verb: str, **options: Any) -> dict[str, Any]:
-        about: dict[str, Any] = _native.run(verb, {"path": self.path, **options})
-        self._check_same(about)
-        return about
-
     @functools.cached_property
     def weighted(self) -> list[EdgeType]:
         """The relations whose edges have weights."""
         return [e for e in self.edge_types if self[e].edge_weight is not None]
-
-    def _check_same(self, about: dict[str, Any]) -> None:
-        if about["rows_fingerprint"] != self.manifest["rows_fingerprint"]:
-            raise Error(f"{self.path} was replaced after it was opened: open it again")
-
-    def __reduce__(self: Any) -> Any:
-        return Dataset.__reduce__(self)
-
-    def __deepcopy__(self, *_: Any) -> TypedDataset:
-        return self
-
-    __copy__ = __deepcopy__
 
     def __repr__(self) -> str:
         return f"<hopfeed.TypedDataset {self.path!r}: {len(self.node_types)} types of nodes, {len(self.edge_types)} relations>"

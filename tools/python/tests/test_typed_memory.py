@@ -172,7 +172,7 @@ class TypedMemory(unittest.TestCase):
                 for name, values in zip(graph[e].columns, given.values()):
                     np.testing.assert_array_equal(graph[e].column(name), values[order])
             self.assertEqual(graph["venue", "paper"].columns, [])
-            with self.assertRaisesRegex(hopfeed.OptionError, "have no column 'edge_time' .they have edge_attr"):
+            with self.assertRaisesRegex(hopfeed.OptionError, "has no column 'edge_time' .it has edge_attr"):
                 graph["paper", "cites", "paper"].column("edge_time")
             names = ["edge_attr", "edge_time", "year"]
             loader = hopfeed.NeighborLoader(graph, [3, 2], batch_size=16, subgraph_type="directional", columns=names)
