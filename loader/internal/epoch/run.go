@@ -28,6 +28,7 @@ type Task[J any] struct {
 	span    schedule.Span
 	least   pipeline.Event // nil: the stage ends when its work is done
 	done    gds.Event      // when the device has trained
+	last    bool           // the loop wants no more; when the device has trained, the epoch ends
 }
 
 // Run is an epoch. A stage that is not used may be left out.
@@ -56,7 +57,8 @@ type Run[J any] struct {
 }
 
 // Do runs the epoch in a pipeline, which the caller closes. It returns when the epoch has ended, or the loop does not
-// want more. An error takes the place of its batch: the loop gets all batches before it.
+// want more and the device has trained its last batch. An error takes the place of its batch: the loop gets all batches
+// before it.
 func (x *Run[J]) Do(p *pipeline.Pipeline) error {
 	workers := max(x.Rules.Workers, 1)
 	x.tasks, x.began, x.course = make(map[int]*Task[J]), time.Now(), schedule.New(x.Rules)
@@ -90,7 +92,7 @@ func (x *Run[J]) Do(p *pipeline.Pipeline) error {
 		if t.err != nil {
 			return t.err
 		}
-		if !x.step(t) {
+		if !x.step(t) && x.Consumer == nil {
 			return nil
 		}
 	}
@@ -109,7 +111,7 @@ func (x *Run[J]) step(t *Task[J]) (more bool) {
 	x.enter(t, 0)
 	t.Begun = x.Consumer.Record()
 	more = x.Train(t.Job)
-	t.done = x.Consumer.Record()
+	t.done, t.last = x.Consumer.Record(), !more
 	x.trained.Put(t)
 	return more
 }
@@ -182,6 +184,10 @@ func (x *Run[J]) ended(t *Task[J]) {
 	if t.err == nil && x.Trace != nil {
 		t.span.Stage, t.span.Batch, t.span.Gather = t.Stage, t.Batch, t.Gather
 		x.Trace(t.span)
+	}
+	if t.last {
+		x.to[schedule.Train].Close()
+		return
 	}
 	x.course.Done(t.Step)
 	x.advance()

@@ -1,6 +1,7 @@
 package epoch
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -58,6 +59,49 @@ func TestAnErrorTakesThePlaceOfItsBatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// slowStream is a device that trains a batch in a second.
+type slowStream struct{ gds.Stream }
+
+type slowEvent struct {
+	gds.Event
+	at time.Time
+}
+
+func (slowStream) Record() gds.Event { return slowEvent{at: time.Now().Add(time.Second)} }
+
+func (e slowEvent) Wait(ctx context.Context) error { return pipeline.Until(e.at).Wait(ctx) }
+
+func (e slowEvent) Elapsed(since gds.Event) (time.Duration, error) {
+	return e.at.Sub(since.(slowEvent).at), nil
+}
+
+// What a loop measures does not depend on whether the device or the loop is first when it leaves.
+func TestTheLastBatchOfALoopThatLeavesIsTraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		trained := 0
+		x := &Run[*int]{
+			Rules: schedule.Pipelined(9, 2, 3, 2),
+			Sample: Stage[*int]{"sample", func(_ *pipeline.Worker, task *Task[*int]) error {
+				task.Job = &task.Batch
+				return nil
+			}},
+			Move:     Stage[*int]{"move", func(*pipeline.Worker, *Task[*int]) error { return nil }},
+			Train:    func(batch *int) bool { return *batch < 3 },
+			Consumer: slowStream{},
+			Trace: func(s schedule.Span) {
+				if s.Stage == schedule.Train {
+					trained++
+				}
+			},
+		}
+		p := pipeline.New(t.Context())
+		defer p.Close()
+		if err := x.Do(p); err != nil || trained != 4 {
+			t.Errorf("%d batches are traced, %v; the loop had 4", trained, err)
+		}
+	})
 }
 
 // Memory comes back once, when the step (s) and all holds (h) have ended (r: release), in whatever order; a release too
