@@ -84,11 +84,11 @@ func (r *Samples) countRelations(b *sampling.MiniBatch, edges []int64) {
 // samples the first most batches, or all if most is 0.
 func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chunk.Plan, nodes []uint32,
 	epochs, most int, reporter progress.Reporter) error {
-	var rows *cache.Cache // of a graph of one type
+	var joint cache.Opened // of a graph of one type
 	if opened.Caches != nil {
-		rows = opened.Caches[0].Cache
+		joint = opened.Caches[0]
 	}
-	e := sampling.NewEpochs(opened.Method, nodes, plan)
+	rows, e := joint.Cache, sampling.NewEpochs(opened.Method, nodes, plan)
 	each := plan.Batches()
 	if most > 0 {
 		each = min(each, most)
@@ -102,7 +102,7 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 		relationEdges = make([]int64, len(r.Typed.Relations))
 	}
 	listed := make([]uint64, (opened.Topology.Nodes()+63)/64) // a bit for each node
-	for _, v := range opened.ListNodes {
+	for _, v := range joint.Lists {
 		listed[v/64] |= 1 << (v % 64)
 	}
 	atATime := r.Threads + 1 // batches
@@ -137,7 +137,7 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 			}
 			for i := range b.Blocks {
 				edges += int64(len(b.Blocks[i].Indices))
-				if lists += int64(b.Blocks[i].Destinations); opened.ListBytes == 0 {
+				if lists += int64(b.Blocks[i].Destinations); joint.ListBytes == 0 {
 					continue
 				}
 				for _, v := range b.Destinations(i) {
@@ -163,7 +163,7 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 		r.Seconds += time.Since(start).Seconds()
 	}
 	r.CacheHitRate = float64(hits) / float64(max(1, inputs))
-	if r.CacheListBytes = opened.ListBytes; r.CacheListBytes > 0 {
+	if r.CacheListBytes = joint.ListBytes; r.CacheListBytes > 0 {
 		rate := float64(listHits) / float64(max(1, lists))
 		r.CacheListHitRate = &rate
 	}

@@ -75,15 +75,13 @@ type OpenedGraph struct {
 type Sampled struct {
 	OpenedGraph
 	Caches []cache.Opened // of each type; nil: there are none
-	// ListNodes are the nodes whose adjacency lists a joint cache has, of ListBytes in all, and Lists is where they are:
-	// on a Device that samples them. Without a Device, they are only counted.
-	ListNodes []uint32
-	ListBytes int64
-	Lists     *sampling.DeviceLists // nil: none
-	Loader    *sampling.Loader      // with a Device
-	Placement string                // placement.Host or Storage
-	Reason    string                // of it, in words
-	Memory    need.Memory           // of the host, without batches
+	// Lists are those that a joint cache has chosen, on a Device that samples them; nil: none. Without a Device, they are
+	// only counted.
+	Lists     *sampling.DeviceLists
+	Loader    *sampling.Loader // with a Device
+	Placement string           // placement.Host or Storage
+	Reason    string           // of it, in words
+	Memory    need.Memory      // of the host, without batches
 
 	maxBatchBytes int64       // 0: as much as the device has
 	samples       int         // at a time; 0: as many as can be
@@ -280,9 +278,8 @@ func (s *Sampled) openCache(ctx context.Context, graph *sampling.Shape, o *Sampl
 		return err
 	}
 	opened := s.Caches[0]
-	s.ListNodes, s.ListBytes = opened.Lists, opened.ListBytes
-	if o.Device != nil && len(s.ListNodes) > 0 {
-		if s.Lists, err = sampling.CopyLists(ctx, o.Device, s.Topology, s.ListNodes); err != nil {
+	if o.Device != nil && len(opened.Lists) > 0 {
+		if s.Lists, err = sampling.CopyLists(ctx, o.Device, s.Topology, opened.Lists); err != nil {
 			return err
 		}
 	}
