@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -50,6 +51,7 @@ func TestMain(m *testing.M) {
 		os.Exit(execute(context.Background(), &app{fs: fsys, stdout: os.Stdout, stderr: os.Stderr}, os.Args[1:]))
 	}
 	debug.SetGCPercent(800) // the heap of tests is small: at the default, collections take longer than the tests
+	runtime.MemProfileRate = 0
 	os.Exit(m.Run())
 }
 

@@ -26,68 +26,145 @@ func (r *refusal) covers(a, b option) bool {
 	return has(a, r.a) && has(b, r.b) || has(a, r.b) && has(b, r.a)
 }
 
-// tryPairs runs line with the flags of each two options of different features. A pair is refused in the words of
-// refusals, or has the result of the line with those of its flags alone that make the model. No pair leaves memory
-// behind. With -v it prints which pairs were tried (+) and which are refused (-).
+// together is how many options a line has at most, and models how many of them make the model: each new set of those
+// is trained alone, too.
+const together, models = 4, 2
+
+// tryPairs runs line with the flags of each two options of different features, and of up to two more: a line of four
+// options tries six pairs. Two that refusals covers are run alone, and refused in its words. A line that is refused
+// with more options than two is tried with its first two. All other lines have the result of the line with those of
+// their flags alone that make the model. None leaves memory behind. With -v it prints which pairs were tried (+) and
+// which are refused (-).
 func tryPairs(t *testing.T, line string, options []option, refusals []refusal, fresh func() *vfs.Mem,
 	result func(*vfs.Mem) string) {
 	t.Helper()
 	alone, seen := map[string]string{}, map[refusal]bool{}
-	withModel := func(line string, a, b option) string {
-		if a.makesModel && a.unless != b.flags {
-			line += " " + a.flags
-		}
-		if b.makesModel && b.unless != a.flags {
-			line += " " + b.flags
+	withModel := func(line string, group []option) string {
+		for _, a := range group {
+			if a.makesModel && !slices.ContainsFunc(group, func(b option) bool { return a.unless == b.flags }) {
+				line += " " + a.flags
+			}
 		}
 		return line
 	}
+	says := func(a, b option) (words string) {
+		for _, r := range refusals {
+			if r.covers(a, b) {
+				words = r.says
+			}
+		}
+		return words
+	}
+	// try tells whether the line with a group of options is refused, and checks its result if not.
+	try := func(group []option) (text string, o outcome, refused bool) {
+		text, after := line, ""
+		var lines []string
+		for _, a := range group {
+			text += " " + a.flags
+			lines, after = append(lines, a.before), after+a.after
+		}
+		lines = append(lines, text)
+		for _, a := range group {
+			lines = append(lines, a.after)
+		}
+		d, used := fresh(), offheap.InUse()
+		for _, l := range lines {
+			switch {
+			case l == text:
+				o = hopfeed(t, d, l)
+			case l != "":
+				hopfeed(t, d, withModel(l, group))
+			}
+		}
+		if left := offheap.InUse() - used; left != 0 {
+			t.Errorf("%s: %d bytes are not freed", text, left)
+		}
+		if o.code == exitUsage || o.code == exitDoesNotFit {
+			return text, o, true
+		}
+		if o.code != exitDone && after == "" {
+			t.Errorf("%s: exit status %d, %s", text, o.code, o.stderr)
+			return text, o, false
+		}
+		plain := withModel(line, group)
+		if _, ok := alone[plain]; !ok {
+			d := fresh()
+			must(t, d, plain)
+			alone[plain] = result(d)
+		}
+		if got := result(d); got != alone[plain] {
+			t.Errorf("%s: another result than that of %s", text, plain)
+		}
+		return text, o, false
+	}
+	tried := map[[2]int]bool{} // a larger index first
+	pair := func(i, j int) [2]int { return [2]int{max(i, j), min(i, j)} }
+	// add returns the option that makes a group try most further pairs, or -1.
+	add := func(group []int) (best int) {
+		best, most := -1, 0
+		for k, c := range options {
+			further, model := 0, 0
+			for _, i := range group {
+				if options[i].feature == c.feature || says(options[i], c) != "" {
+					further = -len(options)
+				} else if !tried[pair(i, k)] {
+					further++
+				}
+				if options[i].makesModel {
+					model++
+				}
+			}
+			if further > most && (model < models || !c.makesModel) {
+				best, most = k, further
+			}
+		}
+		return best
+	}
 	for i, b := range options {
 		cells := ""
-		for _, a := range options[:i] {
-			if a.feature == b.feature {
+		for j, a := range options[:i] {
+			words := says(a, b)
+			switch {
+			case a.feature == b.feature:
 				cells += " "
 				continue
-			}
-			plain, pair := withModel(line, a, b), line+" "+a.flags+" "+b.flags
-			d, used := fresh(), offheap.InUse()
-			var o outcome
-			for _, l := range []string{a.before, b.before, pair, a.after, b.after} {
-				switch {
-				case l == pair:
-					o = hopfeed(t, d, l)
-				case l != "":
-					hopfeed(t, d, withModel(l, a, b))
-				}
-			}
-			if left := offheap.InUse() - used; left != 0 {
-				t.Errorf("%s: %d bytes are not freed", pair, left)
-			}
-			says := ""
-			for _, r := range refusals {
-				if r.covers(a, b) {
-					says, seen[r] = r.says, true
-				}
-			}
-			if refused := o.code == exitUsage || o.code == exitDoesNotFit; refused || says != "" {
+			case words != "":
 				cells += "-"
-				if !refused || says == "" || !strings.Contains(o.stderr, says) {
-					t.Errorf("%s: exit status %d, no %q in %s", pair, o.code, says, o.stderr)
+				for _, r := range refusals {
+					seen[r] = seen[r] || r.covers(a, b)
+				}
+				if text, o, refused := try([]option{a, b}); !refused || !strings.Contains(o.stderr, words) {
+					t.Errorf("%s: exit status %d, no %q in %s", text, o.code, words, o.stderr)
 				}
 				continue
 			}
 			cells += "+"
-			if o.code != exitDone && a.after+b.after == "" {
-				t.Errorf("%s: exit status %d, %s", pair, o.code, o.stderr)
+			if tried[pair(i, j)] {
 				continue
 			}
-			if _, ok := alone[plain]; !ok {
-				d := fresh()
-				must(t, d, plain)
-				alone[plain] = result(d)
+			group := []int{j, i}
+			for k := 0; k >= 0 && len(group) < together; {
+				if k = add(group); k >= 0 {
+					group = append(group, k)
+				}
 			}
-			if got := result(d); got != alone[plain] {
-				t.Errorf("%s: another result than that of %s", pair, plain)
+			var chosen []option
+			for _, k := range group {
+				chosen = append(chosen, options[k])
+			}
+			text, o, refused := try(chosen)
+			if refused && len(group) > 2 {
+				t.Logf("%s: %s", text, o.stderr)
+				group = group[:2]
+				text, o, refused = try(chosen[:2])
+			}
+			if refused {
+				t.Errorf("%s: exit status %d, %s", text, o.code, o.stderr)
+			}
+			for _, k := range group {
+				for _, l := range group {
+					tried[pair(k, l)] = true
+				}
 			}
 		}
 		t.Logf("%-45.45s %s", b.flags, cells)
