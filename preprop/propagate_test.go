@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"maps"
 	"math"
@@ -48,6 +50,38 @@ func failureStep() int64 {
 		return 7
 	}
 	return 1
+}
+
+// states are what disks held when jobs ended early. Most operations change nothing that lasts, and a job that goes on
+// from what another one went on from does the same: it need not run again.
+type states map[uint64]bool
+
+// first tells whether a disk is the first one with these files and folders below a directory. how is the way to go on
+// from it.
+func (s states) first(t *testing.T, fsys vfs.FS, how int64, dir string) bool {
+	t.Helper()
+	sum := sumOf(t, fsys, dir) + uint64(how)
+	seen := s[sum]
+	s[sum] = true
+	return !seen
+}
+
+func sumOf(t *testing.T, fsys vfs.FS, dir string) (sum uint64) {
+	t.Helper()
+	entries, err := fsys.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		h, at := fnv.New64a(), path.Join(dir, e.Name())
+		if e.IsDir() {
+			fmt.Fprintln(h, at, "/", sumOf(t, fsys, at))
+		} else {
+			fmt.Fprintln(h, at, sha256.Sum256(contentOf(t, fsys, at)))
+		}
+		sum += h.Sum64()
+	}
+	return sum
 }
 
 // testGraph is what a graph directory is made of.
@@ -158,22 +192,27 @@ func files(t *testing.T, fsys vfs.FS, dir string) map[string][]byte {
 			}
 			continue
 		}
-		f, err := fsys.Open(at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size, err := f.Size()
-		if err != nil {
-			t.Fatal(err)
-		}
-		content := make([]byte, size)
-		if _, err := f.ReadAt(content, 0); err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-		out[at] = content
+		out[at] = contentOf(t, fsys, at)
 	}
 	return out
+}
+
+func contentOf(t *testing.T, fsys vfs.FS, file string) []byte {
+	t.Helper()
+	f, err := fsys.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := make([]byte, size)
+	if _, err := f.ReadAt(content, 0); err != nil && size > 0 {
+		t.Fatal(err)
+	}
+	return content
 }
 
 // wantRows is the nodes of a store in order, with their regions, found by sorting.
@@ -867,6 +906,7 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 		if o.MemoryBytes = budget; i == 3 {
 			o.Planned = outOfCore
 		}
+		seen := states{}
 		for n := int64(1); ; n += failureStep() {
 			disk := vfs.NewFault(mem)
 			disk.FailAt(n, syscall.EIO)
@@ -886,11 +926,13 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 			} else if err == nil {
 				t.Fatalf("failing operation %d is no error, and there is no store", n)
 			}
-			if _, err := Propagate(context.Background(), mem, "graph", "store", o); err != nil {
-				t.Fatalf("after failing operation %d: %v", n, err)
-			}
-			if !sameFiles(files(t, mem, "store"), want) {
-				t.Fatalf("budget %d: after failing operation %d the store is another", budget, n)
+			if seen.first(t, mem, 0, "store") {
+				if _, err := Propagate(context.Background(), mem, "graph", "store", o); err != nil {
+					t.Fatalf("after failing operation %d: %v", n, err)
+				}
+				if !sameFiles(files(t, mem, "store"), want) {
+					t.Fatalf("budget %d: after failing operation %d the store is another", budget, n)
+				}
 			}
 			if err := mem.RemoveAll("store"); err != nil {
 				t.Fatal(err)
