@@ -39,9 +39,14 @@ func during(first, last phase, what string, memory int64) cost {
 	return cost{what: what, first: first, last: last, memory: memory}
 }
 
-// costs lists what a job takes within a plan.
+// costs lists what a job takes within a plan. Each of the functions adds to the list.
 func (w *Work) costs(p *Plan) []cost {
-	return slices.Concat(w.rowCosts(p), w.topologyCosts(p), w.productCosts(p), w.inputCosts(p), w.resultCosts(p))
+	list := make([]cost, 0, 32)
+	for _, add := range [...]func(*Work, *Plan, []cost) []cost{(*Work).rowCosts, (*Work).topologyCosts,
+		(*Work).productCosts, (*Work).inputCosts, (*Work).resultCosts} {
+		list = add(w, p, list)
+	}
+	return list
 }
 
 // cut is the phase in which the input begins to be cut, or read into the first panel.
@@ -97,43 +102,46 @@ func (w *Work) count(p *Plan) {
 
 // rowCosts: the rows of the store are there before its matrices, which grow until the last panel, or while result
 // files are assembled.
-func (w *Work) rowCosts(p *Plan) []cost {
+func (w *Work) rowCosts(p *Plan, list []cost) []cost {
 	matrices := int64(w.Matrices) * w.MatrixBytes
 	done := lastPanel
 	if p.ResultFiles {
 		done = Assembling
 	}
-	return []cost{
+	return append(list, []cost{
 		{what: "rows while they are chosen", first: choosing, last: choosing, read: 3 * w.RowTableBytes,
 			memory: w.PickedBytes + w.Held + vfs.StreamBytes(w.RowTableBytes)},
 		during(preparing, Assembling, "nodes of the rows", 4*w.Rows+w.Held),
 		{what: "rows", first: preparing, last: Assembling, store: w.StoreBytes - matrices, written: w.StoreBytes},
 		{what: "matrices", first: done, last: Assembling, store: matrices},
-	}
+	}...)
 }
 
 // topologyCosts: topologies are held in memory or in files. The graph's own file is there already: opening it reads
 // its offsets, and the first pass checks it. A derived one is read whole when it is opened, and its offsets twice. Each
 // reader has a buffer.
-func (w *Work) topologyCosts(p *Plan) []cost {
+func (w *Work) topologyCosts(p *Plan, list []cost) []cost {
 	used, _ := w.graphs()
 	if len(used) == 0 {
-		return nil
+		return list
 	}
 	given, offsets := w.topologyOf(operator.AsGiven), 8*(w.Nodes+1)
-	givenInMemory := p.TopologyInMemory && used[operator.AsGiven] > 0
+	givenInMemory := p.TopologyInMemory && slices.ContainsFunc(used, func(u use) bool {
+		return u.graph == operator.AsGiven
+	})
 	opened := cost{what: "topology", read: offsets}
 	if givenInMemory {
 		opened = during(preparing, lastPanel, "topology", given)
 		opened.read, opened.topologyPasses = given, 1
 	}
-	list := []cost{opened}
+	list = append(list, opened)
 	longest, building := w.rangeBytes(operator.AsGiven), int64(0)
-	for graph := range used {
+	for _, u := range used {
+		graph := u.graph
 		if graph == operator.AsGiven {
 			continue
 		}
-		made := cost{what: "topology, " + graph, first: preparing, last: lastPanel, memory: w.topologyOf(graph)}
+		made := cost{what: "derived topology", first: preparing, last: lastPanel, memory: w.topologyOf(graph)}
 		if !p.TopologyInMemory {
 			made.memory, made.scratch, made.written = 0, made.memory, made.memory
 			made.read, made.topologyPasses = made.scratch+offsets, 1
@@ -151,15 +159,15 @@ func (w *Work) topologyCosts(p *Plan) []cost {
 	switch {
 	case !p.TopologyInMemory:
 		stored, held, lists := w.HeldShares(p)
-		for graph, bytes := range stored {
-			list = append(list, during(preparing, lastPanel, "lists of the store's nodes, "+graph, bytes))
+		for _, bytes := range stored {
+			list = append(list, during(preparing, lastPanel, "lists of the store's nodes", bytes))
 		}
 		for graph, bytes := range held {
-			list = append(list, cost{what: "held node ranges, " + graph, first: preparing, last: lastPanel,
+			list = append(list, cost{what: "held node ranges", first: preparing, last: lastPanel,
 				memory: bytes, read: notRead(bytes, w.topologyOf(graph), w.rangeBytes(graph))})
 		}
-		for base, bytes := range lists {
-			list = append(list, during(preparing, lastPanel, "held coefficients, "+base.String(), bytes))
+		for _, bytes := range lists {
+			list = append(list, during(preparing, lastPanel, "held coefficients", bytes))
 		}
 		readers := DiskReaders(w.Threads)
 		streams := streamBytes(readers, longest, LargestRange)
@@ -199,10 +207,9 @@ func (w *Work) deriveCost(graph string, inMemory bool) (memory int64, passes int
 // edge, find the needed nodes of each product but the last, and copy the lists of the store's nodes; sums by source
 // take a pass of their own; then there is one for each product of each panel, but for the last ones where lists are
 // copied.
-func (w *Work) productCosts(p *Plan) []cost {
-	longest, bases := w.graphs()
+func (w *Work) productCosts(p *Plan, list []cost) []cost {
+	used, bases := w.graphs()
 	stored, heldGraphs, heldLists := w.HeldShares(p)
-	var list []cost
 	pass := func(c cost, graph string, passes int) {
 		if size := w.topologyOf(graph); !p.TopologyInMemory {
 			c.read = int64(passes) * (size - notRead(heldGraphs[graph], size, w.rangeBytes(graph)))
@@ -210,8 +217,8 @@ func (w *Work) productCosts(p *Plan) []cost {
 		}
 		list = append(list, c)
 	}
-	degrees, walks := int64(0), map[string]int{}
-	for base := range bases {
+	degrees, walks := int64(0), make([]int, len(used))
+	for _, base := range bases {
 		bySource, most := 0, 1
 		if base.Name == operator.Col || base.Metapath != "" && base.Name == operator.Sym {
 			degrees, bySource = 8*w.Nodes, 1
@@ -219,23 +226,23 @@ func (w *Work) productCosts(p *Plan) []cost {
 		if base.Name == operator.Col {
 			most = 0
 		}
-		pass(during(preparing, lastPanel, "factors of "+base.Name, FactorsBytes(base, w.Nodes, w.Nodes)), base.Graph,
-			bySource)
+		pass(during(preparing, lastPanel, "factors", FactorsBytes(base, w.Nodes, w.Nodes)), base.Graph, bySource)
 		if p.FactorsByEdge && base.ScalesSources() {
 			list, most = append(list, w.listCosts(p, base, heldLists[base])...), most+1
 		}
-		walks[base.Graph] = max(walks[base.Graph], most)
+		at := slices.IndexFunc(used, func(u use) bool { return u.graph == base.Graph })
+		walks[at] = max(walks[at], most)
 	}
 	list = append(list, during(preparing, preparing, "degrees for factors of col", degrees))
-	for graph, products := range longest {
+	for i, u := range used {
 		if w.Rows < w.Nodes {
-			list = append(list, during(preparing, lastPanel, "needed nodes", int64(products)*NodeSetBytes(w.Nodes)))
-			walks[graph] = max(walks[graph], products-1)
+			list = append(list, during(preparing, lastPanel, "needed nodes", int64(u.products)*NodeSetBytes(w.Nodes)))
+			walks[i] = max(walks[i], u.products-1)
 		}
-		if stored[graph] > 0 {
-			walks[graph] = max(walks[graph], 2)
+		if stored[u.graph] > 0 {
+			walks[i] = max(walks[i], 2)
 		}
-		pass(cost{what: "walks before products", first: preparing, last: preparing}, graph, walks[graph])
+		pass(cost{what: "walks before products", first: preparing, last: preparing}, u.graph, walks[i])
 	}
 	for _, s := range w.Sequences {
 		passes := s.Products() * p.Panels
@@ -274,7 +281,7 @@ func (w *Work) productCosts(p *Plan) []cost {
 // listCosts are what it takes to list the coefficients of an operator's edges beside the topology.
 func (w *Work) listCosts(p *Plan, base operator.Operator, held int64) []cost {
 	size := w.listBytes(p, base)
-	made := cost{what: "coefficients of edges, " + base.Name, first: preparing, last: lastPanel, memory: size}
+	made := cost{what: "coefficients of edges", first: preparing, last: lastPanel, memory: size}
 	listing := int64(0)
 	if !p.TopologyInMemory {
 		inFile := size - notRead(held, size, w.rangeBytes(base.Graph))
@@ -321,13 +328,12 @@ func (w *Work) InputChunk() (most int64) {
 // panel are removed when it is done. Each sequence reads its input for each panel, or its column files once; an input
 // in memory is read by one sequence of several. A job that goes on reads chunks of the store, or groups of rows of
 // result files or checkpoints, instead.
-func (w *Work) inputCosts(p *Plan) []cost {
+func (w *Work) inputCosts(p *Plan, list []cost) []cost {
 	readers, size := int64(DiskReaders(w.Threads)), w.Stored.DType.Size()
 	kept, cut, memory, group := int64(0), int64(0), int64(0), int64(0)
 	if p.InputKept {
 		kept = w.Nodes * int64(p.PanelColumns*size)
 	}
-	var list []cost
 	for i, l := range w.Inputs {
 		loads := w.Loads[i]
 		if p.InputInMemory {
@@ -367,7 +373,7 @@ func (w *Work) inputCosts(p *Plan) []cost {
 // through buffers and the stream of a file, or of a checkpoint, which waits for it. Result files grow with the panels.
 // They are read once, a matrix at a time, through two buffers for each thread and one more; the files of a matrix are
 // removed when the store has it. Checkpoints are there until the last panel is done.
-func (w *Work) resultCosts(p *Plan) []cost {
+func (w *Work) resultCosts(p *Plan, list []cost) []cost {
 	row, width := w.storedRowBytes(), int64(p.PanelColumns*w.Stored.DType.Size())
 	b, file := StoreBuffers(w.Rows, row, w.Threads), w.MatrixBytes
 	if p.ResultFiles {
@@ -380,11 +386,10 @@ func (w *Work) resultCosts(p *Plan) []cost {
 	if p.Panels > 1 || loads > 1 {
 		first = loading
 	}
-	list := []cost{
+	list = append(list,
 		during(first, lastPanel, "writing matrices",
 			int64(b.Count)*b.Bytes+vfs.StreamBytes(max(file, p.CheckpointBytes/2))),
-		{what: "checkpoints", first: computing, last: lastPanel, scratch: p.CheckpointBytes},
-	}
+		cost{what: "checkpoints", first: computing, last: lastPanel, scratch: p.CheckpointBytes})
 	if !p.ResultFiles {
 		return list
 	}

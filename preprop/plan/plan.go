@@ -6,7 +6,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -126,15 +125,25 @@ const ProcessBytes = 64 << 20
 // NoticeableBytes is the size of a row table from which on the Go heap is kept small for it.
 const NoticeableBytes = ProcessBytes / 16
 
-// graphs returns, for each Operator.Graph that is used, the products of the sequence that has most, and the different
-// Operator.Base that there are.
-func (w *Work) graphs() (longest map[string]int, bases map[operator.Operator]bool) {
-	longest, bases = map[string]int{}, map[operator.Operator]bool{}
+// use is an Operator.Graph that is used, and the products of the sequence with it that has most.
+type use struct {
+	graph    string
+	products int
+}
+
+// graphs returns what is used of each Operator.Graph, and the different Operator.Base that there are.
+func (w *Work) graphs() (used []use, bases []operator.Operator) {
 	for _, c := range w.Sequences {
-		longest[c.Operator.Graph] = max(longest[c.Operator.Graph], c.Products())
-		bases[c.Operator.Base()] = true
+		if i := slices.IndexFunc(used, func(u use) bool { return u.graph == c.Operator.Graph }); i < 0 {
+			used = append(used, use{c.Operator.Graph, c.Products()})
+		} else {
+			used[i].products = max(used[i].products, c.Products())
+		}
+		if base := c.Operator.Base(); !slices.Contains(bases, base) {
+			bases = append(bases, base)
+		}
 	}
-	return longest, bases
+	return used, bases
 }
 
 // EdgesOf is a bound on the edges of an Operator.Graph.
@@ -246,11 +255,11 @@ func (w *Work) readByHops(p *Plan) (bytes int64) {
 	if p.TopologyInMemory {
 		return 0
 	}
-	longest, bases := w.graphs()
-	for graph := range longest {
-		bytes += heldTopology(w.topologyOf(graph)) + w.storedListRoom(p, graph)
+	used, bases := w.graphs()
+	for _, u := range used {
+		bytes += heldTopology(w.topologyOf(u.graph)) + w.storedListRoom(p, u)
 	}
-	for base := range bases {
+	for _, base := range bases {
 		bytes += w.listBytes(p, base)
 	}
 	return bytes
@@ -266,13 +275,12 @@ func (w *Work) listBytes(p *Plan, base operator.Operator) int64 {
 
 // storedListRoom is the memory for the lists of the store's nodes (product.StoredLists) of a topology on disk: twice
 // what as many random nodes take. It is 0 where node ranges held in that memory save as many bytes of reading.
-func (w *Work) storedListRoom(p *Plan, graph string) int64 {
-	longest, _ := w.graphs()
-	if p.TopologyInMemory || w.Rows >= w.Nodes || w.Device != nil || p.Panels == 1 && longest[graph] < 3 {
+func (w *Work) storedListRoom(p *Plan, of use) int64 {
+	if p.TopologyInMemory || w.Rows >= w.Nodes || w.Device != nil || p.Panels == 1 && of.products < 3 {
 		return 0
 	}
-	edges := int64(2 * float64(w.EdgesOf(graph)) * float64(w.Rows) / float64(w.Nodes))
-	if StoredListBytes(w.Rows, edges, 0, w.Weighted) > w.topologyOf(graph)/int64(longest[graph]) {
+	edges := int64(2 * float64(w.EdgesOf(of.graph)) * float64(w.Rows) / float64(w.Nodes))
+	if StoredListBytes(w.Rows, edges, 0, w.Weighted) > w.topologyOf(of.graph)/int64(of.products) {
 		return 0
 	}
 	return StoredListBytes(w.Rows, edges, w.Threads, w.Weighted)
@@ -281,26 +289,25 @@ func (w *Work) storedListRoom(p *Plan, graph string) int64 {
 // HeldShares shares Plan.HeldBytes out, by Operator.Graph: to the lists of the store's nodes, if there is room for
 // them all, then to topologies on disk; then to coefficients of their edges, by Operator.Base.
 func (w *Work) HeldShares(p *Plan) (stored, topologies map[string]int64, lists map[operator.Operator]int64) {
-	if p.HeldBytes == 0 && p.TopologyInMemory {
+	if p.HeldBytes == 0 {
 		return nil, nil, nil
 	}
-	longest, bases := w.graphs()
+	used, bases := w.graphs()
 	stored, topologies, lists = map[string]int64{}, map[string]int64{}, map[operator.Operator]int64{}
 	left := p.HeldBytes
-	for _, graph := range slices.Sorted(maps.Keys(longest)) {
-		if room := w.storedListRoom(p, graph); room <= left {
-			stored[graph] = room
+	slices.SortFunc(used, func(a, b use) int { return strings.Compare(a.graph, b.graph) })
+	for _, u := range used {
+		if room := w.storedListRoom(p, u); room <= left {
+			stored[u.graph] = room
 			left -= room
 		}
 	}
-	for _, graph := range slices.Sorted(maps.Keys(longest)) {
-		topologies[graph] = min(left, heldTopology(w.topologyOf(graph)))
-		left -= topologies[graph]
+	for _, u := range used {
+		topologies[u.graph] = min(left, heldTopology(w.topologyOf(u.graph)))
+		left -= topologies[u.graph]
 	}
-	inOrder := slices.SortedFunc(maps.Keys(bases), func(a, b operator.Operator) int {
-		return strings.Compare(a.String(), b.String())
-	})
-	for _, base := range inOrder {
+	slices.SortFunc(bases, func(a, b operator.Operator) int { return strings.Compare(a.String(), b.String()) })
+	for _, base := range bases {
 		lists[base] = min(left, w.listBytes(p, base))
 		left -= lists[base]
 	}
@@ -333,7 +340,7 @@ func (w *Work) lookupSeconds(r *Rates) float64 {
 // listingSeconds predicts how long it takes to list the coefficients of edges.
 func (w *Work) listingSeconds(p *Plan, r *Rates) (seconds float64) {
 	_, bases := w.graphs()
-	for base := range bases {
+	for _, base := range bases {
 		if p.FactorsByEdge && base.ScalesSources() {
 			seconds += float64(w.EdgesOf(base.Graph)) * w.lookupSeconds(r)
 		}
