@@ -248,7 +248,7 @@ func TestAJobFromAnEarlierStoreThatEndsEarlyGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := files(t, disk, "fresh")
-	seen := states{}
+	seen := vfs.Disks{}
 	for n := int64(1); ; n += 2 * failureStep() {
 		crashed := disk.CrashClone()
 		fault := vfs.NewFault(crashed)
@@ -261,7 +261,7 @@ func TestAJobFromAnEarlierStoreThatEndsEarlyGoesOn(t *testing.T) {
 		if n%4 == 1 {
 			from.From = "" // a fresh job goes on too
 		}
-		if seen.first(t, crashed, n%4, "store2") {
+		if seen.Add(crashed, n%4) {
 			if _, err := Propagate(context.Background(), crashed, "graph2", "store2", from); err != nil {
 				t.Fatalf("after a crash at operation %d: %v", n, err)
 			}

@@ -49,7 +49,7 @@ func crashAtAnyOperation(t *testing.T, graph *vfs.Mem, budget int64, o Options) 
 		o.Planned = outOfCore
 	}
 	resumed, goesOn := 0, false
-	seen := states{}
+	seen := vfs.Disks{}
 	for n := int64(1); ; n += failureStep() {
 		disk := graph.CrashClone()
 		fault := vfs.NewFault(disk)
@@ -60,7 +60,7 @@ func crashAtAnyOperation(t *testing.T, graph *vfs.Mem, budget int64, o Options) 
 		if _, statusErr := JobStatus(crashed, "store", ""); statusErr != nil && !errors.Is(statusErr, fs.ErrNotExist) {
 			t.Errorf("budget %d, crash at operation %d: status: %v", budget, n, statusErr)
 		}
-		if seen.first(t, crashed, 0, "store") {
+		if seen.Add(crashed, 0) {
 			result, err := Propagate(context.Background(), crashed, "graph", "store", o)
 			if err != nil {
 				t.Fatalf("budget %d, crash %d at operation %d: %v", budget, i, n, err)
@@ -449,7 +449,7 @@ func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 	more.Hops = 2
 	want := propagated(t, graph.CrashClone(), "store", more)
 	propagated(t, graph, "store", o)
-	seen := states{}
+	seen := vfs.Disks{}
 	for n := int64(1); ; n += failureStep() {
 		disk := graph.CrashClone()
 		fault := vfs.NewFault(disk)
@@ -465,7 +465,7 @@ func TestGrowingGoesOnAfterACrashAndReadersSeeACompleteStore(t *testing.T) {
 		if n%3 > 0 {
 			crashed = disk.CrashCloneKeeping(uint64(n % 3))
 		}
-		if !seen.first(t, crashed, 0, "store") {
+		if !seen.Add(crashed, 0) {
 			continue
 		}
 		store, err := format.OpenStore(crashed, "store")

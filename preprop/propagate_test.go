@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"maps"
 	"math"
@@ -50,38 +48,6 @@ func failureStep() int64 {
 		return 7
 	}
 	return 1
-}
-
-// states are what disks held when jobs ended early. Most operations change nothing that lasts, and a job that goes on
-// from what another one went on from does the same: it need not run again.
-type states map[uint64]bool
-
-// first tells whether a disk is the first one with these files and folders below a directory. how is the way to go on
-// from it.
-func (s states) first(t *testing.T, fsys vfs.FS, how int64, dir string) bool {
-	t.Helper()
-	sum := sumOf(t, fsys, dir) + uint64(how)
-	seen := s[sum]
-	s[sum] = true
-	return !seen
-}
-
-func sumOf(t *testing.T, fsys vfs.FS, dir string) (sum uint64) {
-	t.Helper()
-	entries, err := fsys.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		h, at := fnv.New64a(), path.Join(dir, e.Name())
-		if e.IsDir() {
-			fmt.Fprintln(h, at, "/", sumOf(t, fsys, at))
-		} else {
-			fmt.Fprintln(h, at, sha256.Sum256(contentOf(t, fsys, at)))
-		}
-		sum += h.Sum64()
-	}
-	return sum
 }
 
 // testGraph is what a graph directory is made of.
@@ -906,7 +872,7 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 		if o.MemoryBytes = budget; i == 3 {
 			o.Planned = outOfCore
 		}
-		seen := states{}
+		seen := vfs.Disks{}
 		for n := int64(1); ; n += failureStep() {
 			disk := vfs.NewFault(mem)
 			disk.FailAt(n, syscall.EIO)
@@ -926,7 +892,7 @@ func TestEveryFailureOfTheDiskIsAnErrorAndTheJobGoesOn(t *testing.T) {
 			} else if err == nil {
 				t.Fatalf("failing operation %d is no error, and there is no store", n)
 			}
-			if seen.first(t, mem, 0, "store") {
+			if seen.Add(mem, 0) {
 				if _, err := Propagate(context.Background(), mem, "graph", "store", o); err != nil {
 					t.Fatalf("after failing operation %d: %v", n, err)
 				}

@@ -160,7 +160,7 @@ func TestATypedJobFromAnEarlierStoreThatIsKilledGoesOn(t *testing.T) {
 	}
 	want := files(t, base, "fresh")
 	o.From, o.FromGraph = "store", "graph"
-	seen := states{}
+	seen := vfs.Disks{}
 	for n := int64(1); ; n += 3 * failureStep() {
 		mem := base.CrashClone()
 		fault := vfs.NewFault(mem)
@@ -172,7 +172,7 @@ func TestATypedJobFromAnEarlierStoreThatIsKilledGoesOn(t *testing.T) {
 		if n%2 == 0 { // without the earlier store
 			again.From, again.FromGraph = "", ""
 		}
-		if seen.first(t, mem, n%2, "store2") {
+		if seen.Add(mem, n%2) {
 			if _, err := Propagate(context.Background(), mem, "graph2", "store2", again); err != nil ||
 				!sameFiles(files(t, mem, "store2"), want) {
 				t.Fatalf("killed at operation %d: %v, or another store", n, err)

@@ -120,7 +120,7 @@ func TestEveryFailureOfTheDiskWhileATypedStoreGrowsIsAnErrorAndItGoesOn(t *testi
 	both := Options{Metapaths: []string{"paper<author", "paper<author<paper"}, Threads: 1}
 	want := propagated(t, mem, "whole", both)
 	before := propagated(t, mem, "store", first)
-	base, seen := mem, states{}
+	base, seen := mem, vfs.Disks{}
 	for n := int64(1); ; n += 5 * failureStep() {
 		mem := base.Clone()
 		disk := vfs.NewFault(mem)
@@ -137,7 +137,7 @@ func TestEveryFailureOfTheDiskWhileATypedStoreGrowsIsAnErrorAndItGoesOn(t *testi
 			!bytes.Equal(now, want["whole"+manifest]) {
 			t.Fatalf("failing operation %d left a third manifest", n)
 		}
-		if !seen.first(t, mem, 0, "store") {
+		if !seen.Add(mem, 0) {
 			continue
 		}
 		if _, err := Propagate(context.Background(), mem, "graph", "store", both); err != nil {

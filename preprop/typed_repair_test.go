@@ -57,7 +57,7 @@ func TestARepairOfATypedStoreThatIsKilledLeavesItAsItWas(t *testing.T) {
 	grown := propagated(t, base, "grown", more)
 	part := format.PartPath("store/features/rw+paper-author/hop-1", 0)
 	overwrite(t, base, part, flip(want[part], chunkAt(t, base, part)))
-	before, seen := files(t, base, "store"), states{}
+	before, seen := files(t, base, "store"), vfs.Disks{}
 	for n := int64(1); ; n += 5 * failureStep() {
 		mem := base.CrashClone()
 		fault := vfs.NewFault(mem)
@@ -68,7 +68,7 @@ func TestARepairOfATypedStoreThatIsKilledLeavesItAsItWas(t *testing.T) {
 		if got := files(t, mem, "store"); !sameFiles(got, before) && !sameFiles(got, want) {
 			t.Fatalf("killed at operation %d: the store is another", n)
 		}
-		if !done && !seen.first(t, mem, min(n%3, 1), "store") {
+		if !done && !seen.Add(mem, min(n%3, 1)) {
 			continue
 		}
 		if n%3 == 0 { // an interrupted repair is in nobody's way

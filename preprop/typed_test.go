@@ -531,7 +531,7 @@ func failingTyped(t *testing.T, mem *vfs.Mem, o Options, step int64) {
 		}
 	}()
 	want := propagated(t, mem, "whole", o)
-	seen := states{}
+	seen := vfs.Disks{}
 	for n := int64(1); ; n += step * failureStep() {
 		disk := vfs.NewFault(mem)
 		disk.FailAt(n, syscall.EIO)
@@ -545,7 +545,7 @@ func failingTyped(t *testing.T, mem *vfs.Mem, o Options, step int64) {
 		if _, published := files(t, mem, "store")[path.Join("store", "manifest.json")]; !published && err == nil {
 			t.Fatalf("failing operation %d is no error, and there is no store", n)
 		}
-		if seen.first(t, mem, 0, "store") {
+		if seen.Add(mem, 0) {
 			if _, err := Propagate(context.Background(), mem, "graph", "store", o); err != nil {
 				t.Fatalf("after failing operation %d: %v", n, err)
 			}

@@ -1,6 +1,8 @@
 package vfs
 
 import (
+	"fmt"
+	"hash/maphash"
 	"io"
 	"io/fs"
 	"maps"
@@ -222,4 +224,36 @@ func keptPages(data []byte, path string, keep func(string, int) bool) []byte {
 		}
 	}
 	return left
+}
+
+// Disks remembers what disks held. Most operations change nothing that lasts, and what goes on from a disk that another
+// one went on from does the same: tests of operations that fail need not try it again.
+type Disks map[uint64]bool
+
+// Add tells whether no disk had these names, contents and attributes before it. way is how it will be gone on from: the
+// same disk may be gone on from in several.
+func (d Disks) Add(m *Mem, way int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sum := m.root.sum() + uint64(way)
+	before := d[sum]
+	d[sum] = true
+	return !before
+}
+
+var sumSeed = maphash.MakeSeed()
+
+func (n *memNode) sum() (sum uint64) {
+	if !n.isDir() {
+		return maphash.Bytes(sumSeed, n.data)
+	}
+	type entry struct {
+		name, attributes string
+		isDir            bool
+		sum              uint64
+	}
+	for name, child := range n.entries {
+		sum += maphash.Comparable(sumSeed, entry{name, fmt.Sprint(child.attributes), child.isDir(), child.sum()})
+	}
+	return sum
 }

@@ -285,3 +285,38 @@ func mkdirAsOthers(t *testing.T, m *Mem, path string) {
 		t.Fatal(err)
 	}
 }
+
+func TestDisksThatDifferAreTakenForOthers(t *testing.T) {
+	m, seen := NewMem(), Disks{}
+	mkdir(t, m, "/a")
+	put(t, m, "/a/x", "one")
+	for _, change := range []func(){
+		func() {},
+		func() { put(t, m, "/a/x", "two") },
+		func() { put(t, m, "/y", "two") },
+		func() { put(t, m, "/z", "") },
+		func() { mkdir(t, m, "/b") },
+		func() { write(t, create(t, m, "/b/x"), "begun") },
+		func() {
+			if err := m.SetAttribute("/a", "name", "value"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		func() {
+			if err := m.Rename("/z", "/w"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		if change(); !seen.Add(m, 0) || seen.Add(m.Clone(), 0) {
+			t.Errorf("%d disks", len(seen))
+		}
+	}
+	if !seen.Add(m, 1) || seen.Add(m, 1) {
+		t.Error("another way to go on was not told apart")
+	}
+	put(t, m, "/y", "one")
+	if put(t, m, "/y", "two"); seen.Add(m, 0) {
+		t.Error("the same disk was taken for another")
+	}
+}

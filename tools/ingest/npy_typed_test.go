@@ -236,6 +236,7 @@ func TestATypedImportThatFailedIsMadeAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		seen := vfs.Disks{}
 		for n := int64(1); ; n += 11 {
 			disk := before.Clone()
 			failing := vfs.NewFault(disk)
@@ -246,6 +247,9 @@ func TestATypedImportThatFailedIsMadeAnew(t *testing.T) {
 					t.Fatalf("%d operations: %v", n-1, err)
 				}
 				break
+			}
+			if !seen.Add(disk, 0) {
+				continue
 			}
 			if format.IsTyped(disk, "out") {
 				checkTyped(t, disk)

@@ -172,7 +172,7 @@ func TestTypedOGBInArraysThatIsNoneIsRefusedNamingTheArray(t *testing.T) {
 }
 
 func TestAnImportOfOGBArraysThatFailedIsMadeAnew(t *testing.T) {
-	input := magDictOGB(magDicts()).put(t)
+	input, seen := magDictOGB(magDicts()).put(t), vfs.Disks{}
 	for n := int64(1); ; n += 11 {
 		disk := input.Clone()
 		failing := vfs.NewFault(disk)
@@ -183,6 +183,9 @@ func TestAnImportOfOGBArraysThatFailedIsMadeAnew(t *testing.T) {
 				t.Fatalf("%d operations: %v", n-1, err)
 			}
 			break
+		}
+		if !seen.Add(disk, 0) {
+			continue
 		}
 		if _, err := importTypedOGB(disk, OGBOptions{}, Options{}); err != nil && !errors.Is(err, format.ErrExists) {
 			t.Fatalf("after failing operation %d: %v", n, err)

@@ -213,8 +213,9 @@ func TestRowsOfTypedTablesAreNodesWithoutIDs(t *testing.T) {
 }
 
 func TestAnImportOfTypedTablesThatFailedIsMadeAnew(t *testing.T) {
+	input, seen := typedText().put(t), vfs.Disks{}
 	for n := int64(1); ; n += 11 {
-		disk := typedText().put(t)
+		disk := input.Clone()
 		failing := vfs.NewFault(disk)
 		failing.FailAt(n, syscall.EIO)
 		_, err := importTypedTables(failing, "csv", TableOptions{}, TypedOptions{}, Options{})
@@ -223,6 +224,9 @@ func TestAnImportOfTypedTablesThatFailedIsMadeAnew(t *testing.T) {
 				t.Fatalf("%d operations: %v", n-1, err)
 			}
 			break
+		}
+		if !seen.Add(disk, 0) {
+			continue
 		}
 		if _, err := importTypedTables(disk, "csv", TableOptions{}, TypedOptions{}, Options{}); err != nil &&
 			!errors.Is(err, format.ErrExists) {

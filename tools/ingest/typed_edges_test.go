@@ -294,8 +294,9 @@ func TestFeaturesOfRelationsThatMakeNoSenseAreRefused(t *testing.T) {
 func TestAnImportOfFeaturesOfRelationsThatFailedIsMadeAnew(t *testing.T) {
 	g := randomTypedMultigraph(rand.New(rand.NewPCG(3, 3)))
 	o := Options{EdgeFeatures: EdgeFeatures{Statistics: "sum:x"}, Threads: 1}
+	input, seen := g.layout().put(t), vfs.Disks{}
 	for n := int64(1); ; n += 11 {
-		disk := g.layout().put(t)
+		disk := input.Clone()
 		failing := vfs.NewFault(disk)
 		failing.FailAt(n, syscall.EIO)
 		_, err := importTyped(failing, Directed, o)
@@ -304,6 +305,9 @@ func TestAnImportOfFeaturesOfRelationsThatFailedIsMadeAnew(t *testing.T) {
 				t.Fatalf("%d operations: %v", n-1, err)
 			}
 			break
+		}
+		if !seen.Add(disk, 0) {
+			continue
 		}
 		if _, err := importTyped(disk, Directed, o); err != nil && !errors.Is(err, format.ErrExists) {
 			t.Fatalf("after failing operation %d: %v", n, err)
