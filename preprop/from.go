@@ -9,18 +9,24 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
-// earlier is the store of an earlier graph, from which a job takes the rows that did not change.
+// earlier is the store of an earlier graph, from which a job takes what did not change: rows or, of a typed graph,
+// matrices over whose relations and features are what they were, if it has all rows. The others are made anew, since
+// what lies between a type and the target is in no store.
 type earlier struct {
-	store, graph *format.Dir
-	rowOf        []uint32 // row in store of each node of the new graph, or noRow
-	taken        *Taken
+	store *format.Dir
+	taken *Taken
+	// rowOf is the row of each node of the new graph, or noRow; nil in a typed graph: the rows of the new store, in order.
+	rowOf []uint32
+	graph *format.Dir // that the store was made of, if it has one type
+	// Of a typed graph:
+	typed *format.Typed
+	same  map[format.MatrixID]bool // what is taken over
 }
 
 // noRow marks a node that the earlier store has no row of.
@@ -35,35 +41,22 @@ type Taken struct {
 	Fresh    string  `json:"fresh,omitempty"` // why all rows were computed
 }
 
-func (e *earlier) close() error {
+func (e *earlier) close() (err error) {
 	if e == nil {
 		return nil
 	}
-	err := e.graph.Close()
-	if e.store != nil {
-		err = errors.Join(err, e.store.Close())
+	if e.graph != nil {
+		err = e.graph.Close()
 	}
-	return err
+	return errors.Join(err, e.store.Close())
 }
 
-// openEarlier opens the store Options.From and the graph that it was made of, and lets o ask for what that store has,
-// as far as the user did not set it.
-func (s *jobContext) openEarlier(o *Options) (err error) {
-	e := new(earlier)
-	e.store, e.taken, err = o.openFrom(s.fsys, s.graphDir, func(path string) (fingerprint string, err error) {
-		if e.graph, err = format.OpenGraph(s.fsys, path); err == nil {
-			fingerprint = e.graph.Manifest.Fingerprint
-		}
-		return fingerprint, err
-	})
-	if e.graph != nil {
-		s.earlier = e
-	}
-	if err != nil {
+// askEarlier opens the store Options.From, and lets o ask for what that store has, as far as the user did not set it.
+func (s *jobContext) askEarlier(o *Options) error {
+	if err := s.openEarlier(o); err != nil {
 		return err
 	}
-	m := &e.store.Manifest
-	asked, err := askedOperators(m.Operators, *o)
+	asked, err := askedOperators(s.earlier.store.Manifest.Operators, *o)
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", s.storeDir, ErrOptions, err)
 	}
@@ -74,33 +67,40 @@ func (s *jobContext) openEarlier(o *Options) (err error) {
 	return nil
 }
 
-// openFrom opens the store From, and by open the graph that it was made of, and takes options that were left out from
+// openEarlier opens the store Options.From and the graph that it was made of, and takes options that were left out from
 // the store.
-func (o *Options) openFrom(fsys vfs.FS, graphDir string, open func(path string) (fingerprint string, err error)) (
-	_ *format.Dir, _ *Taken, err error) {
+func (s *jobContext) openEarlier(o *Options) error {
 	if o.DryRun || o.Nodes != nil {
-		return nil, nil, fmt.Errorf("%w: --from is for a whole job: leave out --dry-run", ErrOptions)
+		return fmt.Errorf("%w: --from is for a whole job: leave out --dry-run", ErrOptions)
 	}
-	store, err := format.OpenStore(fsys, o.From)
+	store, err := format.OpenStore(s.fsys, o.From)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	e := &earlier{store: store, same: map[format.MatrixID]bool{}}
+	s.earlier = e
 	path := o.FromGraph
 	if path == "" {
-		if path, err = fsys.Attribute(graphDir, format.UpdatedFrom); err != nil || path == "" {
-			return nil, nil, errors.Join(fmt.Errorf("%s: %w: nothing says which graph it was updated from (--from-graph "+
-				"GRAPH names the graph that %s was made of)", graphDir, ErrOptions, o.From), store.Close())
+		if path, err = s.fsys.Attribute(s.graphDir, format.UpdatedFrom); err != nil || path == "" {
+			return fmt.Errorf("%s: %w: nothing says which graph it was updated from (--from-graph GRAPH names the graph that "+
+				"%s was made of)", s.graphDir, ErrOptions, o.From)
 		}
 	}
-	fingerprint, err := open(path)
+	fingerprint := ""
+	if s.graph.Typed != nil {
+		if e.typed, err = format.OpenTyped(s.fsys, path); err == nil {
+			fingerprint = e.typed.Fingerprint
+		}
+	} else if e.graph, err = format.OpenGraph(s.fsys, path); err == nil {
+		fingerprint = e.graph.Manifest.Fingerprint
+	}
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("%w (--from-graph names the graph that %s was made of)", err, o.From),
-			store.Close())
+		return fmt.Errorf("%w (--from-graph names the graph that %s was made of)", err, o.From)
 	}
 	m, l := &store.Manifest, store.Layout()
 	if m.Input["graph"] != fingerprint {
-		return nil, nil, errors.Join(fmt.Errorf("%s: %w: it was not made of the graph %s, or that has changed since "+
-			"(--from-graph names the graph that it was made of)", o.From, ErrOptions, path), store.Close())
+		return fmt.Errorf("%s: %w: it was not made of the graph %s, or that has changed since (--from-graph names the graph "+
+			"that it was made of)", o.From, ErrOptions, path)
 	}
 	if o.Rows == "" && m.RowSet != format.RowsChosen {
 		o.Rows = m.RowSet
@@ -110,7 +110,8 @@ func (o *Options) openFrom(fsys vfs.FS, graphDir string, open func(path string) 
 		o.ChunkRows = cmp.Or(o.ChunkRows, l.ChunkRows) // else chunks are as short as the longest region
 	}
 	o.takeDefaulted(m)
-	return store, &Taken{Store: o.From, Graph: path, Computed: []int64{}}, nil
+	e.taken = &Taken{Store: o.From, Graph: path, Computed: []int64{}}
+	return nil
 }
 
 // setAsked makes the target that of the operators and hops that were asked for beside an earlier store.

@@ -132,7 +132,7 @@ func (s *jobContext) setOptions(o Options) (err error) {
 		return nil
 	}
 	if o.From != "" {
-		if err := s.openEarlier(&o); err != nil {
+		if err := s.askEarlier(&o); err != nil {
 			return err
 		}
 	}

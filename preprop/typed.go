@@ -30,7 +30,6 @@ type typedJob struct {
 	normalize   operator.Operator                    // Sym or RW
 	sizes       map[format.Relation]*format.Manifest // of relations that were opened
 	layouts     map[string]format.Layout             // of the features of types that were opened
-	earlier     *typedEarlier                        // nil: no Options.From
 
 	store   *format.Writer
 	cut     *engine.Input        // of a task, the features of its columns; nil: the graph has them
@@ -62,8 +61,13 @@ func (t *typedJob) setOptions(o Options) error {
 	if err := t.takeExisting(&o); err != nil {
 		return err
 	}
-	if err := t.openEarlier(&o); err != nil {
-		return err
+	if o.From != "" && t.existing == nil {
+		if err := t.openEarlier(&o); err != nil {
+			return err
+		}
+		if err := o.takeNormalization(&t.earlier.store.Manifest); err != nil {
+			return err
+		}
 	}
 	if o.Defaulted.Operators || len(o.Operators) == 0 {
 		o.Operators = []operator.Operator{{Name: operator.RW}}
@@ -155,13 +159,7 @@ func (t *typedJob) findRows(ctx context.Context) error {
 	return t.findSame(ctx)
 }
 
-func (t *typedJob) close() error {
-	err := errors.Join(t.jobContext.close(), t.closeDevice())
-	if t.earlier != nil {
-		err = errors.Join(err, t.earlier.store.Close())
-	}
-	return err
-}
+func (t *typedJob) close() error { return errors.Join(t.jobContext.close(), t.closeDevice()) }
 
 func (t *typedJob) closeDevice() error {
 	if t.device == nil {

@@ -10,37 +10,6 @@ import (
 	"github.com/hopfeed/hopfeed/preprop/operator"
 )
 
-// typedEarlier is the store of an earlier typed graph. A job takes its matrices over whose relations and features are
-// what they were, if it has all rows; the others are made anew, since what lies between a type and the target is in no
-// store.
-type typedEarlier struct {
-	store *format.Dir
-	dir   string // of the graph that it was made of
-	typed *format.Typed
-	taken *Taken
-	same  map[format.MatrixID]bool // what is taken over
-	rowOf []uint32                 // row of each node; nil: the rows of the new store, in order
-}
-
-// openEarlier opens the store Options.From, as jobContext.openEarlier does.
-func (t *typedJob) openEarlier(o *Options) (err error) {
-	if o.From == "" || t.existing != nil {
-		return nil
-	}
-	e := &typedEarlier{same: map[format.MatrixID]bool{}}
-	e.store, e.taken, err = o.openFrom(t.fsys, t.graphDir, func(path string) (fingerprint string, err error) {
-		if e.typed, err = format.OpenTyped(t.fsys, path); err == nil {
-			e.dir, fingerprint = path, e.typed.Fingerprint
-		}
-		return fingerprint, err
-	})
-	if err != nil {
-		return err
-	}
-	t.earlier = e
-	return o.takeNormalization(&e.store.Manifest)
-}
-
 // takeNormalization takes the operator from a store, if the user did not set it.
 func (o *Options) takeNormalization(m *format.Manifest) error {
 	if !o.Defaulted.Operators || len(m.Operators) == 0 {
@@ -144,7 +113,7 @@ func (t *typedJob) whyFresh(ctx context.Context) (reason string, err error) {
 	l := e.store.Layout()
 	switch {
 	case !slices.Equal(names(t.typed), names(e.typed)):
-		return fmt.Sprintf("%s has other types or relations", e.dir), nil
+		return fmt.Sprintf("%s has other types or relations", e.taken.Graph), nil
 	case l.DType != t.layout.DType:
 		return fmt.Sprintf("%s has features of another type", e.taken.Store), nil
 	}
@@ -179,7 +148,7 @@ func (t *typedJob) sameFeatures(nodeType string) (same bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	b, err := t.earlier.typed.OpenNodes(t.fsys, t.earlier.dir, nodeType)
+	b, err := t.earlier.typed.OpenNodes(t.fsys, t.earlier.taken.Graph, nodeType)
 	if err != nil {
 		return false, err
 	}
@@ -215,7 +184,7 @@ func (t *typedJob) takeOver(ctx context.Context) error {
 }
 
 // takeRows writes a matrix from the earlier one: the rows of these nodes.
-func (e *typedEarlier) takeRows(ctx context.Context, to *format.MatrixWriter, from *format.Matrix,
+func (e *earlier) takeRows(ctx context.Context, to *format.MatrixWriter, from *format.Matrix,
 	nodes []uint32) (err error) {
 	rows, taken := int64(len(nodes)), int64(0)
 	if e.rowOf == nil {

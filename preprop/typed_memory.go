@@ -8,7 +8,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/preprop/engine"
 	"github.com/hopfeed/hopfeed/preprop/operator"
-	"github.com/hopfeed/hopfeed/preprop/product"
 )
 
 // A matrix of all nodes of which matrices of stored rows alone are made stays in memory: these come right after it,
@@ -61,7 +60,7 @@ func (t *typedJob) makeInMemory(ctx context.Context, r *Result, graphDir string,
 	}
 	p.DropCheckpoints()
 	j := h.job
-	j.Scratch, j.Receive = t.scratch, func(*product.Matrix) {}
+	j.Scratch, j.Unwritten = t.scratch, true
 	if err := j.Run(ctx); err != nil {
 		return fmt.Errorf("%s: %w", one.id.Operator, err)
 	}

@@ -152,23 +152,14 @@ func (t *typedJob) finished() bool {
 	return !slices.ContainsFunc(t.order, func(n *typedMatrix) bool { return len(t.missing(n)) > 0 })
 }
 
-// typedHops makes the shares of task hops-i.
-func (t *taskJob) typedHops(ctx context.Context, i int) (done bool, err error) {
-	if len(t.sharesOf(i)) == 0 {
-		return true, nil
-	}
-	if err := t.known(); err != nil {
-		return false, err
-	}
-	if err := t.readNodes(ctx); err != nil {
-		return false, notYet(err)
-	}
+// typedHops makes shares of a typed graph.
+func (t *taskJob) typedHops(ctx context.Context, shares []taskShare) (done bool, err error) {
 	results, err := t.results(t.nodes)
 	if err != nil {
 		return false, err
 	}
 	done = true
-	for _, s := range t.sharesOf(i) {
+	for _, s := range shares {
 		p := t.part(s)
 		if p.results = results; p.finished() {
 			continue

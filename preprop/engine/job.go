@@ -45,7 +45,7 @@ type Job struct {
 	Finished    map[format.MatrixID]bool // matrices that the store has
 	Direct      *format.Writer           // matrices are written to it; nil: to result files
 	Given       product.Topology         // of the graph, in memory, if it was read before; nil: it is read
-	Receive     func(m *product.Matrix)  // if set, is given matrices instead of result files
+	Unwritten   bool                     // the last matrix goes to the reserve alone
 	// Change, unless it is nil, changes rows [first, end) of the store, which have columns s, before they are written.
 	Change  func(rows []byte, s product.ColumnRange, first, end int64)
 	Labels  *product.Labels    // that matrices have as their last columns; nil: none

@@ -42,8 +42,7 @@ func (e *engine) write(m *product.Matrix) error {
 	if err := e.finishWrite(); err != nil || !e.unfinished(m.ID, m.Columns()) {
 		return err
 	}
-	if e.Receive != nil {
-		e.Receive(m)
+	if e.Unwritten {
 		e.wrote(m, e.Pace.Clock())
 		return nil
 	}
@@ -150,12 +149,12 @@ func (j *Job) gather(ctx context.Context, m *product.Matrix, bounds []int64, b *
 		return held[len(held)-1]
 	}
 	return parallel.Ordered(ctx, j.Threads, int64(len(bounds)-1), take, func(k int64, buffer []byte) ([]byte, error) {
-		return j.Rows(buffer, m, bounds[k], bounds[k+1]), nil
+		return j.rows(buffer, m, bounds[k], bounds[k+1]), nil
 	}, emit)
 }
 
-// Rows copies rows [first, end) of the store to dst, without what the nodes' own labels add to them, and changes them.
-func (j *Job) Rows(dst []byte, m *product.Matrix, first, end int64) []byte {
+// rows copies rows [first, end) of the store to dst, without what the nodes' own labels add to them, and changes them.
+func (j *Job) rows(dst []byte, m *product.Matrix, first, end int64) []byte {
 	dst = m.Gather(dst, j.Nodes[first:end])
 	if j.Labels != nil {
 		j.Labels.Clean(j.own, m.ID, dst, m.Columns(), first, end)
