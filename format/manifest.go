@@ -460,14 +460,14 @@ func (m *Manifest) checkFiles() error {
 		if f.Size < 0 {
 			return fmt.Errorf("file %q has %d bytes", f.Path, f.Size)
 		}
-		if _, err := parseHex32(f.CRC32C); err != nil {
+		if err := checkHex32(f.CRC32C); err != nil {
 			return fmt.Errorf("file %q: %w", f.Path, err)
 		}
 		if err := f.checkSource(m.Kind, folder); err != nil {
 			return err
 		}
 	}
-	if _, err := parseHex32(m.IndexCRC32C); err != nil {
+	if err := checkHex32(m.IndexCRC32C); err != nil {
 		return err
 	}
 	for _, t := range m.tables() {

@@ -22,37 +22,46 @@ import (
 
 func hex32(crc uint32) string { return fmt.Sprintf("%08x", crc) }
 
-// parseHex32 is the inverse of hex32.
-func parseHex32(s string) (uint32, error) {
+// checkHex32 fails unless s is what hex32 gives for some checksum.
+func checkHex32(s string) error {
 	v, err := strconv.ParseUint(s, 16, 32)
 	if err != nil || hex32(uint32(v)) != s {
-		return 0, fmt.Errorf("%q is not a checksum (8 digits of 0-9a-f)", s)
+		return fmt.Errorf("%q is not a checksum (8 digits of 0-9a-f)", s)
 	}
-	return uint32(v), nil
+	return nil
 }
 
 // manifestEnd is how every version of the format ends its manifest, whatever the digits. The checksum is checked
 // before anything else is believed, so that damage is not mistaken for another version.
 const manifestEnd = "\"crc32c\": \"00000000\"\n}\n"
 
+// encodeJSON is v as JSON whose lines begin with indent.
+func encodeJSON(indent string, v any) []byte {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	e.SetIndent(indent, "  ")
+	if err := e.Encode(v); err != nil {
+		panic(err) // strings, numbers, lists of them and JSON that was read cannot fail
+	}
+	return buf.Bytes()
+}
+
+// encodeSigned sets the checksum crc, which is a part of what encode returns, and returns that.
+func encodeSigned(crc *string, encode func() []byte) []byte {
+	*crc = hex32(0)
+	*crc = hex32(kernel.CRC32C(0, encode()))
+	return encode()
+}
+
 // encode is the manifest as JSON, with the CRC32C that it has. Readers accept any JSON of the same content that ends
 // in the same way.
 func (m *Manifest) encode() []byte {
-	marshal := func(indent string, v any) []byte {
-		var buf bytes.Buffer
-		e := json.NewEncoder(&buf)
-		e.SetEscapeHTML(false)
-		e.SetIndent(indent, "  ")
-		if err := e.Encode(v); err != nil {
-			panic(err) // strings, numbers, lists of them and JSON that was read cannot fail
-		}
-		return buf.Bytes()
-	}
-	b := marshal("", m)
+	b := encodeJSON("", m)
 	last := b[len(b)-len("  ")-len(manifestEnd):]
 	out := b[: len(b)-len(last) : len(b)-len(last)]
 	for _, name := range slices.Sorted(maps.Keys(m.unknown)) {
-		field := marshal("  ", map[string]json.RawMessage{name: m.unknown[name]})
+		field := encodeJSON("  ", map[string]json.RawMessage{name: m.unknown[name]})
 		out = append(out, bytes.TrimSuffix(bytes.TrimPrefix(field, []byte("{\n  ")), []byte("\n  }\n"))...)
 		out = append(out, ",\n"...)
 	}
@@ -61,9 +70,7 @@ func (m *Manifest) encode() []byte {
 
 // encodeWithChecksum sets CRC32C, and returns the bytes of manifest.json.
 func (m *Manifest) encodeWithChecksum() []byte {
-	m.CRC32C = hex32(0)
-	m.CRC32C = hex32(kernel.CRC32C(0, m.encode()))
-	b := m.encode()
+	b := encodeSigned(&m.CRC32C, m.encode)
 	m.bytes = int64(len(b))
 	return b
 }

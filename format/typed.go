@@ -1,10 +1,8 @@
 package format
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/hopfeed/hopfeed/internal/folder"
-	"github.com/hopfeed/hopfeed/internal/kernel"
 	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/version"
 	"github.com/hopfeed/hopfeed/internal/vfs"
@@ -281,17 +278,7 @@ func (t *Typed) encode() []byte {
 		fmt.Fprintln(h, "relation", r, r.Fingerprint)
 	}
 	t.Fingerprint = fmt.Sprintf("%x", h.Sum(nil))
-	marshal := func() []byte {
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		e.SetIndent("", "  ")
-		_ = e.Encode(t) // strings, numbers and lists of them cannot fail
-		return b.Bytes()
-	}
-	t.CRC32C = hex32(0)
-	t.CRC32C = hex32(kernel.CRC32C(0, marshal()))
-	return marshal()
+	return encodeSigned(&t.CRC32C, func() []byte { return encodeJSON("", t) })
 }
 
 // TypedWriter writes the graph directories of a typed graph.
