@@ -14,7 +14,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -147,6 +146,14 @@ func (f *FS) find(op, path string) (place, error) {
 	return place{path, r, at.key, filepath.Join(r.state, filepath.FromSlash(at.key))}, nil
 }
 
+// findBoth finds out where two paths lead.
+func (f *FS) findBoth(op, one, other string) (from, to place, err error) {
+	if from, err = f.find(op, one); err == nil {
+		to, err = f.find(op, other)
+	}
+	return from, to, err
+}
+
 func pathError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -251,11 +258,7 @@ func (f *FS) OpenDirect(path string) (vfs.File, error) {
 
 // Link implements vfs.Linker for local paths.
 func (f *FS) Link(oldPath, newPath string) error {
-	from, err := f.find("link", oldPath)
-	if err != nil {
-		return err
-	}
-	to, err := f.find("link", newPath)
+	from, to, err := f.findBoth("link", oldPath, newPath)
 	if err != nil {
 		return err
 	}
@@ -481,105 +484,6 @@ func (f *FS) prune(at place) {
 	}
 }
 
-// Rename renames local files, and a single object, which is copied, or removed if its new name is that of a file that
-// is not committed. A folder that is local because of its name becomes one of objects: its files are sent, first those
-// that do not end in .json, then the others, which make it complete.
-func (f *FS) Rename(oldPath, newPath string) error {
-	from, err := f.find("rename", oldPath)
-	if err != nil {
-		return err
-	}
-	to, err := f.find("rename", newPath)
-	if err != nil {
-		return err
-	}
-	switch {
-	case from.remote == nil && to.remote == nil,
-		from.remote != nil && to.remote != nil && from.isLocal() && to.isLocal():
-		return f.FS.Rename(from.local, to.local)
-	case !from.isLocal() && strings.HasSuffix(to.key, vfs.TempSuffix):
-		if _, err := f.Stat(oldPath); err != nil {
-			return err
-		}
-		return f.Remove(oldPath)
-	case filepath.Dir(filepath.Clean(oldPath)) != filepath.Dir(filepath.Clean(newPath)):
-		return pathError("rename", oldPath, fmt.Errorf("%s is in another directory", newPath))
-	}
-	found, err := f.Stat(oldPath)
-	if err != nil {
-		return err
-	}
-	if !found.IsDir() {
-		return f.move(oldPath, newPath)
-	}
-	if !from.isLocal() {
-		return pathError("rename", oldPath, errNoFolders)
-	}
-	return f.moveFolder(oldPath, newPath)
-}
-
-// moveFolder sends the files of a local folder and of folders in it.
-func (f *FS) moveFolder(oldPath, newPath string) error {
-	entries, err := f.ReadDir(oldPath)
-	for _, last := range []bool{false, true} {
-		for _, e := range entries {
-			at, to := filepath.Join(oldPath, e.Name()), filepath.Join(newPath, e.Name())
-			switch {
-			case err != nil || strings.HasSuffix(e.Name(), ".json") != last:
-			case e.IsDir():
-				err = f.moveFolder(at, to)
-			default:
-				err = f.move(at, to)
-			}
-		}
-	}
-	if err == nil {
-		err = f.Remove(oldPath)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it has gone with its last file
-	}
-	return err
-}
-
-var errNoFolders = fmt.Errorf("folders of an object store are not renamed: %w", errors.ErrUnsupported)
-
-// move copies a file, and removes the old one.
-func (f *FS) move(oldPath, newPath string) error {
-	from, bytes, err := vfs.OpenSized(f, oldPath)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := f.Create(newPath)
-	if err != nil {
-		return err
-	}
-	defer to.Abort()
-	if _, err := io.Copy(to, io.NewSectionReader(from, 0, bytes)); err != nil {
-		return err
-	}
-	if err := to.Commit(); err != nil {
-		return err
-	}
-	return f.Remove(oldPath)
-}
-
-func (f *FS) Exchange(onePath, otherPath string) error {
-	one, err := f.find("exchange", onePath)
-	if err != nil {
-		return err
-	}
-	other, err := f.find("exchange", otherPath)
-	if err != nil {
-		return err
-	}
-	if one.remote != nil || other.remote != nil {
-		return pathError("exchange", onePath, errors.ErrUnsupported)
-	}
-	return f.FS.Exchange(one.local, other.local)
-}
-
 // Sync has nothing to do in a bucket: what is committed is durable.
 func (f *FS) Sync(path string) error {
 	at, err := f.find("sync", path)
@@ -590,25 +494,28 @@ func (f *FS) Sync(path string) error {
 }
 
 func (f *FS) Attribute(path, name string) (string, error) {
-	at, err := f.find("getxattr", path)
-	if err == nil && at.remote != nil {
-		err = pathError("getxattr", path, errors.ErrUnsupported)
-	}
+	at, err := f.findAttribute("getxattr", path)
 	if err != nil {
 		return "", err
 	}
-	return f.FS.Attribute(at.local, name)
+	return f.FS.Attribute(at, name)
 }
 
 func (f *FS) SetAttribute(path, name, value string) error {
-	at, err := f.find("setxattr", path)
-	if err == nil && at.remote != nil {
-		err = pathError("setxattr", path, errors.ErrUnsupported)
-	}
+	at, err := f.findAttribute("setxattr", path)
 	if err != nil {
 		return err
 	}
-	return f.FS.SetAttribute(at.local, name, value)
+	return f.FS.SetAttribute(at, name, value)
+}
+
+// findAttribute is the local path of what has attributes: nothing in a bucket has.
+func (f *FS) findAttribute(op, path string) (local string, err error) {
+	at, err := f.find(op, path)
+	if err == nil && at.remote != nil {
+		err = pathError(op, path, errors.ErrUnsupported)
+	}
+	return at.local, err
 }
 
 // unlimited is the room of a bucket.
