@@ -11,7 +11,6 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
-	"github.com/hopfeed/hopfeed/preprop/engine"
 )
 
 // A mean over several relations to one type is a product like that over one: by the edges of all, from the nodes of
@@ -178,50 +177,4 @@ func eachList(ctx context.Context, files []*format.TopologyFile,
 		}
 	}
 	return nil
-}
-
-// stacked is matrices one below the other.
-type stacked []stackedPart
-
-type stackedPart struct {
-	engine.Chunked        // nil: zeros
-	rows, chunkRows int64 // chunkRows: of full chunks
-	chunks          int
-}
-
-// of is the part of chunk k, the chunk's number there, and the first row of the part.
-func (s stacked) of(k int) (part *stackedPart, chunk int, first int64) {
-	for i := range s {
-		if part = &s[i]; k < part.chunks {
-			break
-		}
-		k, first = k-part.chunks, first+part.rows
-	}
-	return part, k, first
-}
-
-func (s stacked) Chunks() (n int) {
-	for _, part := range s {
-		n += part.chunks
-	}
-	return n
-}
-
-func (s stacked) ChunkRowRange(k int) (first int64, rows int) {
-	part, k, above := s.of(k)
-	if part.Chunked == nil {
-		first = int64(k) * part.chunkRows
-		return above + first, int(min(part.chunkRows, part.rows-first))
-	}
-	first, rows = part.Chunked.ChunkRowRange(k)
-	return above + first, rows
-}
-
-func (s stacked) ReadChunk(k int, dst []byte) error {
-	part, k, _ := s.of(k)
-	if part.Chunked == nil {
-		clear(dst)
-		return nil
-	}
-	return part.Chunked.ReadChunk(k, dst)
 }

@@ -448,7 +448,7 @@ func (t *typedJob) planDisk(p *Plan) error {
 	}
 	held, most, merged, done := int64(0), int64(0), map[string]int64{}, map[*typedMatrix]bool{}
 	size := func(n *typedMatrix) int64 {
-		if n.leaf() || len(n.relations) == 0 && !n.labels {
+		if n.leaf() || len(n.relations) == 0 {
 			return 0
 		}
 		return n.head.Nodes * int64(t.width(n)*t.options.DType.Size())

@@ -1,14 +1,10 @@
 package preprop
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/internal/dtype"
 	"github.com/hopfeed/hopfeed/preprop/operator"
 	"github.com/hopfeed/hopfeed/preprop/plan"
 	"github.com/hopfeed/hopfeed/preprop/product"
@@ -73,59 +69,6 @@ func (t *typedJob) labelMemory(n *typedMatrix) (bytes int64, err error) {
 	return need, err
 }
 
-// oneHot writes Y, the labels of training nodes as zeros and ones, or opens what an earlier run has written.
-func (t *typedJob) oneHot(dir string) (*format.Dir, error) {
-	d, err := format.OpenStore(t.fsys, dir)
-	if !errors.Is(err, format.ErrIncomplete) && !errors.Is(err, fs.ErrNotExist) {
-		return d, err
-	}
-	g := &t.graph.Manifest
-	sizes := make([]format.RegionSize, len(regionOrder))
-	for i := range sizes {
-		sizes[i].Name = regionOrder[i].name
-	}
-	sizes[len(sizes)-1].Rows = g.Nodes
-	layout := format.NewLayout(sizes, 0, t.labelColumns().Width(), t.options.DType)
-	w, err := format.Create(t.fsys, dir, layout, format.CreateOptions{Job: t.target.String()})
-	if err != nil {
-		return nil, err
-	}
-	nodes := &format.RowTable{Rows: g.Nodes, NodeID: make([]uint32, g.Nodes)}
-	for v := range nodes.NodeID {
-		nodes.NodeID[v] = uint32(v)
-	}
-	err = w.Rows(nodes)
-	if err == nil && !w.Finished(format.Input) {
-		err = t.writeOneHot(w, layout)
-	}
-	if err == nil {
-		err = w.Publish(&format.Manifest{Kind: format.KindStore, Name: g.Name, Nodes: g.Nodes, RowSet: format.RowsAll,
-			Directed: true, Input: map[string]string{"graph": g.Fingerprint}})
-	}
-	if err != nil {
-		w.Suspend()
-		return nil, err
-	}
-	return format.OpenStore(t.fsys, dir)
-}
-
-func (t *typedJob) writeOneHot(w *format.Writer, layout format.Layout) error {
-	m, err := w.Matrix(format.Input)
-	if err != nil {
-		return err
-	}
-	row := make([]float32, layout.Features)
-	data := make([]byte, len(row)*layout.DType.Size())
-	for v := range t.graph.Manifest.Nodes {
-		t.labels.Put(row, v, t.labelColumns().First)
-		dtype.Encode(data, row, layout.DType)
-		if err := m.Write(data); err != nil {
-			return err
-		}
-	}
-	return m.Close()
-}
-
 // ownLabels is a function that changes columns of stored rows of B Y, as the store has them, to what the matrix has
 // without a node's own label.
 func (t *typedJob) ownLabels(ctx context.Context, n *typedMatrix) (func(rows []byte, s product.ColumnRange,
@@ -159,11 +102,6 @@ func (t *typedJob) ownLabels(ctx context.Context, n *typedMatrix) (func(rows []b
 	return func(rows []byte, s product.ColumnRange, first, end int64) {
 		t.labels.Clean(own, t.id(n, n.name), rows, s, first, end)
 	}, nil
-}
-
-// labelColumns are the columns of labels that are made.
-func (t *typedJob) labelColumns() product.ColumnRange {
-	return cmp.Or(t.share, product.ColumnRange{End: t.labels.Columns})
 }
 
 // openLevel reads the edges of a relation, and computes the factors of an operator.

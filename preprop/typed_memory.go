@@ -30,17 +30,9 @@ func (t *typedJob) staysInMemory(n *typedMatrix) bool {
 
 // inMemory is a matrix that stays in memory as an input.
 func (t *typedJob) inMemory(n *typedMatrix) *engine.Input {
-	return &engine.Input{Chunked: notWritten{int(n.head.Nodes)}, ID: t.id(n, n.name), Layout: t.between(n), Content: n.key}
+	rows := notWritten{evenChunks{n.head.Nodes, n.head.Nodes}}
+	return &engine.Input{Chunked: rows, ID: t.id(n, n.name), Layout: t.between(n), Content: n.key}
 }
-
-// notWritten stands for the rows of a matrix that is in memory alone.
-type notWritten struct{ rows int }
-
-func (notWritten) Chunks() int { return 1 }
-
-func (m notWritten) ChunkRowRange(int) (first int64, rows int) { return 0, m.rows }
-
-func (notWritten) ReadChunk(int, []byte) error { return errNotInMemory }
 
 // makeInMemory makes a matrix of all nodes, and leaves it in the reserve.
 func (t *typedJob) makeInMemory(ctx context.Context, r *Result, graphDir string, applied []operator.Operator,

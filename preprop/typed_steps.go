@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hopfeed/hopfeed/format"
@@ -75,7 +74,7 @@ func (t *typedJob) isBetween(n *typedMatrix) bool {
 
 // betweenDir is where a matrix of all nodes lies while others are made of it.
 func (t *typedJob) betweenDir(n *typedMatrix) string {
-	return filepath.Join(t.scratch, t.prefix+"all-"+strings.ReplaceAll(n.key, ":", "-"))
+	return filepath.Join(t.scratch, t.prefix+"all-"+n.key)
 }
 
 func (t *typedJob) removeBetween(n *typedMatrix) error {
@@ -98,13 +97,7 @@ func (t *typedJob) makeMatrix(ctx context.Context, r *Result, n *typedMatrix) (e
 	}
 	ids := t.missing(n)
 	switch {
-	case len(n.relations) == 0 && n.labels:
-		d, err := t.oneHot(t.betweenDir(n))
-		if err != nil {
-			return err
-		}
-		return d.Close()
-	case len(ids) == 0 && len(n.relations) == 0:
+	case len(n.relations) == 0 && (n.labels || len(ids) == 0):
 		return nil
 	case len(n.relations) == 0:
 		x, closeInput, err := t.openInput(n)
@@ -155,14 +148,16 @@ func (t *typedJob) openInput(x *typedMatrix) (_ *engine.Input, closeInput func()
 	id := format.Input
 	var d *format.Dir
 	switch {
-	case len(x.relations) == 0 && !x.labels && t.cut != nil:
-		in := *t.cut
-		return &in, func() error { return nil }, nil
 	case len(x.relations) > 0:
 		id = t.id(x, x.name)
 		d, err = format.OpenStore(t.fsys, t.betweenDir(x))
 	case x.labels:
-		d, err = format.OpenStore(t.fsys, t.betweenDir(x))
+		l := t.between(x)
+		y := oneHot{evenChunks{x.head.Nodes, int64(l.ChunkRows)}, t.labels, l, t.share.First}
+		return &engine.Input{Chunked: y, ID: id, Layout: l, Content: x.key}, func() error { return nil }, nil
+	case t.cut != nil:
+		in := *t.cut
+		return &in, func() error { return nil }, nil
 	default:
 		d, err = t.typed.OpenNodes(t.fsys, t.graphDir, x.source.Name)
 	}
@@ -211,10 +206,9 @@ func (t *typedJob) inputOf(n *typedMatrix) (_ *engine.Input, _ func() error, err
 	all, in := stacked{}, *one
 	for i, r := range n.relations {
 		from, _ := t.typed.Type(r.Source)
-		part := stackedPart{rows: from.Nodes, chunkRows: int64(one.Layout.ChunkRows)}
-		part.chunks = int((part.rows + part.chunkRows - 1) / part.chunkRows)
+		part := stackedPart{zeros{evenChunks{from.Nodes, int64(one.Layout.ChunkRows)}}, from.Nodes}
 		if inputs[i] != nil {
-			part.Chunked, part.chunks = inputs[i].Chunked, inputs[i].Chunks()
+			part.Chunked = inputs[i].Chunked
 		}
 		all = append(all, part)
 	}

@@ -85,14 +85,29 @@ func (l *Labels) Has(v uint32, column int) bool {
 // IsTraining tells whether v is a training node with a class.
 func (l *Labels) IsTraining(v int64) bool { return l.classes[v] >= 0 }
 
-// Put writes columns [first, first + len(dst)) of row v of Y.
-func (l *Labels) Put(dst []float32, v int64, first int) {
-	for c := range dst {
-		dst[c] = 0
-		if l.Has(uint32(v), first+c) {
-			dst[c] = 1
+// Ones calls do with the columns in which row v of Y has a 1.
+func (l *Labels) Ones(v int64, do func(column int)) {
+	if l.classes != nil {
+		if class := l.classes[v]; class >= 0 {
+			do(int(class))
+		}
+		return
+	}
+	for c := range l.Columns {
+		if l.Has(uint32(v), c) {
+			do(c)
 		}
 	}
+}
+
+// Put writes columns [first, first + len(dst)) of row v of Y.
+func (l *Labels) Put(dst []float32, v int64, first int) {
+	clear(dst)
+	l.Ones(v, func(column int) {
+		if c := column - first; c >= 0 && c < len(dst) {
+			dst[c] = 1
+		}
+	})
 }
 
 // OwnLabels are the elements of the rows of a store at which Y has a 1: those that a node's own label would change.
@@ -107,14 +122,9 @@ type OwnLabels struct {
 func (l *Labels) Own(nodes []uint32, t format.DType) *OwnLabels {
 	o := &OwnLabels{values: map[format.MatrixID][]byte{}, size: t.Size()}
 	for row, v := range nodes {
-		if l.classes != nil && l.classes[v] < 0 {
-			continue
-		}
-		for c := range l.Columns {
-			if l.Has(v, c) {
-				o.Rows, o.columns = append(o.Rows, int64(row)), append(o.columns, int32(c))
-			}
-		}
+		l.Ones(int64(v), func(c int) {
+			o.Rows, o.columns = append(o.Rows, int64(row)), append(o.columns, int32(c))
+		})
 	}
 	return o
 }
