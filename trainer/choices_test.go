@@ -223,7 +223,7 @@ func TestMetricsAreChoices(t *testing.T) {
 			return all
 		}
 		e, err := Evaluate(t.Context(), devices, &r.Trained, 20,
-			[]NamedRows{{"valid", sets(valid)}, {"test", sets(test)}})
+			[]NamedRows{{"valid", sets(valid)}, {"test", sets(test)}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/progress"
+	"github.com/hopfeed/hopfeed/loader"
 )
 
 // NamedRows is rows to evaluate a model on, and their name in results, usually that of a
@@ -30,9 +33,9 @@ type Evaluation struct {
 
 // Evaluate applies a trained model to several sets of rows, and judges it by the metric of its
 // training. The devices share each batch, and a share has at most batchRows rows.
-// Checkpoint.CheckStore tells whether the model can be applied to a store.
-func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRows int,
-	sets []NamedRows) (result *Evaluation, err error) {
+// Checkpoint.CheckStore tells whether the model can be applied to a store. show is told of what takes long.
+func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRows int, sets []NamedRows,
+	show progress.Reporter) (result *Evaluation, err error) {
 	t, err := model.Options.task(model.Spec, false)
 	if err != nil {
 		return nil, err
@@ -44,8 +47,9 @@ func Evaluate(ctx context.Context, devices []gds.Device, model *Trained, batchRo
 	defer func() { err = cmp.Or(err, g.close()) }()
 	result = &Evaluation{}
 	var overall evaluated
+	g.progress = show
 	err = g.eachSet("evaluation", sets, func(s NamedRows) error {
-		found, err := g.evaluate(ctx, s.Rows)
+		found, err := g.evaluate(ctx, "evaluation of "+s.Name+" rows", s.Rows)
 		if err == nil {
 			result.ByName = append(result.ByName, NamedScore{s.Name, found.score(t.metric)})
 			overall = overall.add(found)
@@ -92,12 +96,21 @@ func openTrained(devices []gds.Device, model *Trained, batchRows int, t task) (*
 }
 
 // evaluate computes the sum of the losses over the labelled rows of a set, and counts what the metric is computed from.
-func (g *group) evaluate(ctx context.Context, sets []Epocher) (found evaluated, err error) {
+// doing names it in progress.
+func (g *group) evaluate(ctx context.Context, doing string, sets []Epocher) (found evaluated, err error) {
 	g.resetLoss()
 	for _, n := range g.ranks {
 		n.meter.reset(n.stream)
 	}
-	if _, err = g.eachBatch(ctx, sets, 0, 0, (*network).evaluateBatch, nil); err != nil {
+	shown := shownRows{show: g.progress, doing: doing, of: sets[0].Rows(), begun: time.Now()}
+	defer shown.end()
+	g.evaluated = 0
+	_, err = g.eachBatch(ctx, sets, 0, 0, (*network).evaluateBatch, func(b *loader.Batch) error {
+		g.evaluated += int64(b.GlobalRows)
+		shown.update(g.evaluated)
+		return nil
+	})
+	if err != nil {
 		return found, err
 	}
 	err = g.eachRank(func(n *network) error {
@@ -112,6 +125,33 @@ func (g *group) evaluate(ctx context.Context, sets []Epocher) (found evaluated, 
 		return err
 	})
 	return found, err
+}
+
+// shownRows shows how many rows are done, once that has taken shownAfter: most evaluations are over before.
+type shownRows struct {
+	show     progress.Reporter // nil: nobody is told
+	doing    string
+	of, done int64
+	begun    time.Time
+	task     progress.Task // nil: not shown yet
+}
+
+const shownAfter = 2 * time.Second
+
+func (s *shownRows) update(done int64) {
+	if s.task == nil && s.show != nil && time.Since(s.begun) >= shownAfter {
+		s.task, s.done = s.show.Start(s.doing, s.of, progress.Items), 0
+	}
+	if s.task != nil {
+		s.task.Add(done - s.done)
+		s.done = done
+	}
+}
+
+func (s *shownRows) end() {
+	if s.task != nil {
+		s.task.Done()
+	}
 }
 
 // resetLoss sets the sums of losses to zero.

@@ -31,7 +31,7 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	e, err := Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20, []NamedRows{
 		{"valid", []Epocher{valid.feed(dev, 20)}}, {"empty", []Epocher{&toy{}}}, {"none", []Epocher{nil}},
 		{"rest", []Epocher{other.feed(dev, 13)}},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestEvaluationGoesBySection(t *testing.T) {
 	if *b.Value != correct/35 {
 		t.Errorf("accuracy %v, want %v of 35 rows", *b.Value, correct)
 	}
-	if e, err = Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20, nil); err != nil || e.Overall.Value != nil {
+	if e, err = Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20, nil, nil); err != nil || e.Overall.Value != nil {
 		t.Errorf("no sections: %+v, %v", e, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/internal/pipeline"
+	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/rng"
 	"github.com/hopfeed/hopfeed/loader"
 )
@@ -148,6 +149,9 @@ func (f *Fitting) Close() error {
 
 // Time says how long gradients take, and gets how long they took, if ranks train by queues. It is called before Train.
 func (f *Fitting) Time(t QueueTimes) { f.times = t }
+
+// Show tells of validations and tests that take long. It is called before Train.
+func (f *Fitting) Show(to progress.Reporter) { f.progress = to }
 
 // Train trains until the run is finished, and tests the selected parameters. An error stops it
 // between two batches; unless a device has failed or the loss has diverged, Train can then be called
@@ -329,7 +333,7 @@ func (f *Fitting) validate(ctx context.Context) error {
 	if !hasRows(f.valid[0]) || e.Number%s.Options.EvalEvery != 0 && e.Number != s.Options.Epochs {
 		return nil
 	}
-	found, err := f.evaluate(ctx, f.valid)
+	found, err := f.evaluate(ctx, "validation rows", f.valid)
 	e.Seconds += s.addStageTime("validate", start)
 	if err != nil {
 		return err
@@ -377,7 +381,7 @@ func (f *Fitting) measureTest(ctx context.Context) error {
 		return nil
 	}
 	start := time.Now()
-	found, err := f.evaluate(ctx, f.test)
+	found, err := f.evaluate(ctx, "test rows", f.test)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hopfeed/hopfeed/gds"
+	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/loader"
 )
 
@@ -22,8 +23,10 @@ type Rank struct {
 // group is a model on several devices (data parallelism). All ranks run the same program, each on
 // its share of the batches, and come together at the program's meetings: see run.
 type group struct {
-	ranks    []*network
-	exchange exchange // of several ranks
+	ranks     []*network
+	exchange  exchange          // of several ranks
+	progress  progress.Reporter // of evaluations; nil: nobody is told
+	evaluated int64             // rows of all ranks, in the last evaluation
 }
 
 // newGroup makes a network for batches of up to batchRows rows on each device.

@@ -72,7 +72,7 @@ func TestAnyNumberOfDevicesLearnsTheSame(t *testing.T) {
 			for _, rank := range deal(devices, 20, valid, nil, nil) {
 				shares = append(shares, rank.Train)
 			}
-			e, err := Evaluate(t.Context(), devices, &r.Trained, 7, []NamedRows{{"valid", shares}})
+			e, err := Evaluate(t.Context(), devices, &r.Trained, 7, []NamedRows{{"valid", shares}}, nil)
 			if err != nil || *e.Overall.Value != *r.ValidMetric || e.Overall.Rows != 65 {
 				t.Errorf("evaluated on 3 devices: %+v, %v; want %v", e, err, *r.ValidMetric)
 			}

@@ -92,5 +92,5 @@ func (f *Fitting) evaluateWithout(ctx context.Context, matrix int) (evaluated, e
 		n.scales[matrix] = 0
 		defer func() { n.scales[matrix] = scale }()
 	}
-	return f.evaluate(ctx, f.valid)
+	return f.evaluate(ctx, "validation rows without "+f.state.Spec.Matrices[matrix].String(), f.valid)
 }

@@ -64,7 +64,7 @@ func TestImportanceIsWhatValidationLosesIfRowsAreTheirMean(t *testing.T) {
 				for i, found := range r.Importance {
 					dev := openDevices(t, 1)[0]
 					e, err := Evaluate(t.Context(), []gds.Device{dev}, &r.Trained, 20,
-						[]NamedRows{{"valid", []Epocher{withMean(valid, i).feed(dev, 20)}}})
+						[]NamedRows{{"valid", []Epocher{withMean(valid, i).feed(dev, 20)}}}, nil)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -122,7 +122,8 @@ type EpochCosts struct {
 	BatchSeconds float64        // of training, from batch to batch
 	Batches      int            // that were trained on
 	Traffic      loader.Traffic // of these
-	ValidSeconds float64        // 0: there are no validation rows; infinite: more than mostValidation
+	ValidSeconds float64        // of a validation; 0: there are no validation rows; infinite: not known
+	ValidPart    float64        // of the validation rows, by which ValidSeconds are estimated: what mostValidation allows
 }
 
 // Batches are timed after the first warmBatches: fewBatches and more, for measuredTime or measuredEpochs epochs, but no
@@ -168,10 +169,11 @@ func MeasureEpoch(ctx context.Context, ranks []Rank, spec Spec) (r EpochCosts, e
 	within, cancel := context.WithTimeout(ctx, mostValidation)
 	defer cancel()
 	start := time.Now()
-	_, err = f.evaluate(within, f.valid)
-	r.ValidSeconds = time.Since(start).Seconds()
+	_, err = f.evaluate(within, "validation rows", f.valid)
+	r.ValidSeconds, r.ValidPart = time.Since(start).Seconds(), 1
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		r.ValidSeconds, err = math.Inf(1), nil
+		r.ValidPart, err = float64(f.evaluated)/float64(f.valid[0].Rows()), nil
+		r.ValidSeconds /= r.ValidPart
 	}
 	return r, err
 }

@@ -40,7 +40,7 @@ func TestDeviceBytesAreWhatTrainingAndEvaluationTake(t *testing.T) {
 				Options{Epochs: 1, LearningRate: 0.01})
 			rows, evaluated := fresh()
 			if _, err := Evaluate(t.Context(), []gds.Device{rows.dev}, &r.Trained, batch,
-				[]NamedRows{{"all", []Epocher{rows}}}); err != nil {
+				[]NamedRows{{"all", []Epocher{rows}}}, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, k := range []struct {

@@ -207,7 +207,7 @@ func TestPredictedClassesHaveTheAccuracyOfTheEvaluation(t *testing.T) {
 	c, d := trainedToy(t)
 	dev := openDevice(t, host.Options{})
 	e, err := Evaluate(t.Context(), []gds.Device{dev}, &c.Trained, 20,
-		[]NamedRows{{"test", []Epocher{d.feed(dev, 20)}}})
+		[]NamedRows{{"test", []Epocher{d.feed(dev, 20)}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

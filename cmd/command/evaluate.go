@@ -151,7 +151,7 @@ func (o *evaluateOptions) do(ctx context.Context, a *app, args []string) (_ resu
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
 	began := time.Now()
-	found, err := trainer.Evaluate(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections)
+	found, err := trainer.Evaluate(ctx, in.Devices(), &c.Trained, in.ShareRows(), sections, a.progress())
 	if err != nil {
 		return nil, err
 	}

@@ -109,6 +109,9 @@ func (a *app) noteInput(in training.Input) {
 		for _, reason := range r.Reasons {
 			a.detail("  %s", reason)
 		}
+		if graph, ok := in.(*training.Graph); ok && !a.verbose && graph.SlowValidation() != "" {
+			a.note("  %s (--eval-every N validates less often)", graph.SlowValidation())
+		}
 	}
 }
 

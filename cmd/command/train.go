@@ -391,7 +391,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	t := &training.Runs{
 		Request: &o.Request, Spec: spec, Dir: store, Input: in, Saver: saver, Count: o.runs, Seed: a.seed,
-		Note: a.note, Epoch: a.reportEpochs(o.Metric, o.Epochs),
+		Note: a.note, Epoch: a.reportEpochs(o.Metric, o.Epochs), Progress: a.progress(),
 	}
 	labels := ""
 	if m.LabelColumns() > 0 {

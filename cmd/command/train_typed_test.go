@@ -637,3 +637,31 @@ func TestTrainingsOnATypedGraphTakeWhatIsPlanned(t *testing.T) {
 		t.Errorf("features are in the order %v", seen)
 	}
 }
+
+// What a validation gathers is said beforehand, within a factor of the batches, which have edges too.
+func TestThePlanOfATypedGraphSaysWhatAValidationGathers(t *testing.T) {
+	d := wholeTypedDisk(t)
+	var p struct{ Reasons []string }
+	readJSON(t, must(t, d, "plan whole --model sage --hidden 8 --json").stdout, &p)
+	_, said, found := strings.Cut(strings.Join(p.Reasons, "\n"), "each validation takes all in-neighbours of ")
+	_, text, cut := strings.Cut(said, " rows of features, ")
+	text, _, _ = strings.Cut(text, "\n")
+	planned, err := units.ParseBytes(strings.ReplaceAll(text, " ", ""))
+	if !found || !cut || err != nil {
+		t.Fatalf("%q, %v", p.Reasons, err)
+	}
+	o := must(t, d, "train whole --model sage --hidden 8 --epochs 1 --run run --verbose")
+	if !strings.Contains(o.stderr, "each validation takes all in-neighbours of "+said[:20]) {
+		t.Errorf("train says nothing of it: %s", o.stderr)
+	}
+	var e struct {
+		Load struct {
+			Bytes int64 `json:"assembled_bytes"`
+		}
+	}
+	readJSON(t, must(t, d, "evaluate whole --checkpoint run --rows valid --placement host --json "+
+		"--emulate gpu=1,mem=1GiB").stdout, &e)
+	if e.Load.Bytes == 0 || e.Load.Bytes > 2*int64(planned) || int64(planned) > 4*e.Load.Bytes {
+		t.Errorf("%d bytes gathered, %d planned", e.Load.Bytes, planned)
+	}
+}

@@ -140,6 +140,15 @@ func (o *Options) allNodes(batchRows int) bool {
 		len(o.Spec.Relations) == 0
 }
 
+// SlowValidation is the reason for validations that take long, as they gather a gigabyte of features or more; "": they
+// do not.
+func (g *Graph) SlowValidation() string {
+	if _, bytes := g.plan.validationReads(); bytes < 1<<30 {
+		return ""
+	}
+	return g.plan.validationText()
+}
+
 // Pace is how long the gradient of a batch takes at least on emulated devices; nil: as long as it takes.
 func (g *Graph) Pace() func(rank, epoch, batch int) time.Duration {
 	if g.o.Schedule.Name != "" { // which has times of its own

@@ -214,6 +214,32 @@ func planGraph(job graphJob) (p *graphPlan, err error) {
 	return p, nil
 }
 
+// validationText says what an evaluation by batches of all in-neighbours takes.
+func (p *graphPlan) validationText() string {
+	nodes := int64(len(p.Part.Valid.List))
+	if nodes == 0 {
+		return fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", p.evaluating)
+	}
+	rows, bytes := p.validationReads()
+	return fmt.Sprintf("each validation takes all in-neighbours of %d nodes, up to %d at a time: it gathers up to %d "+
+		"rows of features, %s", nodes, p.evaluating, rows, units.Bytes(bytes))
+}
+
+// validationReads are the most rows of features that a validation by batches gathers, as far as they can be estimated,
+// and their bytes as stored.
+func (p *graphPlan) validationReads() (rows, bytes int64) {
+	if p.evaluated == nil {
+		return 0, 0
+	}
+	batches := float64(len(p.Part.Valid.List)) / float64(p.evaluating)
+	for i, n := range p.evaluation.inputs {
+		if t, all := &p.graph.Types[i], int64(batches*float64(n)); t.Features > 0 {
+			rows, bytes = rows+all, bytes+gds.Bytes(int(all), t.Features, t.DType)
+		}
+	}
+	return rows, bytes
+}
+
 // fit plans for the candidate, or says why it does not fit.
 func (p *graphPlan) fit() error {
 	m, all, name := p.Machine, p.graph.All, fmt.Sprintf("%s on %d nodes and %d edges", p.Spec.Model, p.graph.All.Nodes,
@@ -229,7 +255,7 @@ func (p *graphPlan) fit() error {
 		}
 		p.reasons = []string{fmt.Sprintf("features of %d types are read from %s, lists by relation are %s: %s of memory",
 			len(p.graph.Types), p.where, lists, units.Bytes(p.inputBytes)),
-			fmt.Sprintf("evaluation takes all in-neighbours of up to %d nodes at a time", p.evaluating)}
+			p.validationText()}
 		return m.Fits(fmt.Sprintf("%s of %d types, with features from %s,", name, len(p.graph.Types), p.where), p.memory())
 	}
 	if p.where == placement.Device {
@@ -251,8 +277,9 @@ func (p *graphPlan) fit() error {
 				break
 			}
 		}
-		p.reasons = []string{"layers of all nodes are computed in chunks of up to " +
-			units.Bytes(p.chunkBytes).String()}
+		p.reasons = []string{fmt.Sprintf("each validation computes layers of all nodes, of %s of features, in chunks of "+
+			"up to %s, or of fewer nodes where far fewer are needed", units.Bytes(p.source().FeatureBytes()),
+			units.Bytes(p.chunkBytes))}
 		if p.spilled {
 			p.reasons[0] += fmt.Sprintf(", and kept in %s: %s", p.Scratch, units.Bytes(p.spillBytes))
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/hopfeed/hopfeed/format"
+	"github.com/hopfeed/hopfeed/internal/progress"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
@@ -26,6 +27,8 @@ type Runs struct {
 	// Note tells the user something; Epoch is told of each epoch of a run, and of the run in words.
 	Note  func(format string, args ...any)
 	Epoch func(label string, e trainer.Epoch)
+	// Progress is told of validations and tests that take long; nil: nobody is.
+	Progress progress.Reporter
 
 	Rows         [3]int64 // of a run: train, valid, test
 	Read, Remote int64    // training rows in all runs that finished here, and how many of them another device held
@@ -88,6 +91,7 @@ func (t *Runs) run(ctx context.Context, i int) error {
 	} else if ok {
 		f.Time(trainer.QueueTimes{Pace: graph.Pace()})
 	}
+	f.Show(t.Progress)
 	err = t.train(ctx, f, func(e trainer.Epoch) { t.Epoch(label, e) })
 	if err == nil && o.Importance && !o.NoTest {
 		err = f.MeasureImportance(ctx)
