@@ -97,7 +97,7 @@ func (o *Options) job(graph *sampling.Shape, devices int) (j graphJob, err error
 	return j, nil
 }
 
-// nodesOf are the numbers of nodes with labels among all nodes.
+// nodesOf are rows, of nodes with labels, as nodes of the one graph of all types.
 func nodesOf(graph *sampling.Shape, rows []uint32) []uint32 {
 	first := graph.Types[graph.Target()].First
 	if first == 0 {
