@@ -129,7 +129,8 @@ func (o Options) withDefaults(graph *format.Manifest, features format.DType) (Op
 	case o.Hardware != nil && !o.DryRun:
 		return o, errors.New("--hardware only predicts times for another machine (add --dry-run)")
 	case o.Split < 0 || o.Split > 0 && o.Split >= graph.Splits:
-		return o, fmt.Errorf("split %d: the graph has %d (0 to %d)", o.Split, graph.Splits, graph.Splits-1)
+		return o, fmt.Errorf("split %d: the graph has %s, numbered from 0", o.Split,
+			units.Count(int64(graph.Splits), "split"))
 	}
 	if err := o.checkLabels(graph); err != nil {
 		return o, err

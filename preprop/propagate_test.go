@@ -526,7 +526,7 @@ func TestBadOptionsAreRefusedBeforeAnythingIsWritten(t *testing.T) {
 		{"an unknown row set", Options{Rows: "some"}, `row set "some": there are labeled and all`},
 		{"integers", Options{DType: dtype.Int32}, "cannot be stored as int32"},
 		{"negative chunk rows", Options{ChunkRows: -3}, "-3 rows a chunk"},
-		{"a split that is not there", Options{Split: 2}, "split 2: the graph has 2 (0 to 1)"},
+		{"a split that is not there", Options{Split: 2}, "split 2: the graph has 2 splits, numbered from 0"},
 		{"a negative split", Options{Split: -1}, "split -1"},
 	} {
 		_, err := Propagate(context.Background(), fsys, "graph", "store", c.o)

@@ -418,10 +418,10 @@ func TestNamedMetapathsAreThoseOfTheStore(t *testing.T) {
 		}
 	}
 	for want, o := range map[string]Options{
-		"--operator is rw":         {Hops: 1, Operators: []operator.Operator{{Name: operator.Col}}},
-		"the graph has 2 (0 to 1)": {Hops: 1, Split: 2},
-		"too long for the name of": {Hops: 12},
-		"--metapaths names some":   {Hops: 2, Metapaths: []string{"paper<author"}},
+		"--operator is rw":                        {Hops: 1, Operators: []operator.Operator{{Name: operator.Col}}},
+		"the graph has 2 splits, numbered from 0": {Hops: 1, Split: 2},
+		"too long for the name of":                {Hops: 12},
+		"--metapaths names some":                  {Hops: 2, Metapaths: []string{"paper<author"}},
 	} {
 		if _, err := Propagate(context.Background(), fsys, "graph", "other", o); err == nil ||
 			!strings.Contains(err.Error(), want) {

@@ -8,8 +8,8 @@ import (
 
 // basesSetting is for models with weights for each relation.
 func basesSetting() Setting {
-	return Setting{Name: "bases", Help: "weights of the relations of a typed graph, in the first layer of those from " +
-		"one type, are sums of this many matrices, each by a factor; 0: each relation has its own",
+	return Setting{Name: "bases", Help: "of a typed graph: matrices of a layer that relations share (in the first, " +
+		"those from one type): a relation's weights are a weighted sum of them; 0: each relation has its own",
 		Below: maxMatrices + 1, Integer: true}
 }
 

@@ -266,13 +266,13 @@ func TestChoicesThatThereAreNotAreRefused(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Optimizer: "luck"}, `there is no optimizer "luck": there is adam, adamw, sgd`},
-		{Options{Schedule: "luck"}, `there is no schedule "luck": there is constant, cosine, step`},
-		{Options{Standardize: "luck"}, `there is no standardize "luck": there is matrix, column, none`},
-		{Options{Loss: "luck"}, `there is no loss "luck": there is cross-entropy`},
-		{Options{Loss: "mse"}, `the loss "mse" is not for classes: there is cross-entropy`},
-		{Options{Metric: "luck"}, `there is no metric "luck": there is accuracy, macro-f1, micro-f1, roc-auc, loss`},
-		{Options{Metric: "mae"}, `the metric "mae" is not for classes: there is accuracy, macro-f1`},
+		{Options{Optimizer: "luck"}, `there is no optimizer "luck": want one of adam, adamw, sgd`},
+		{Options{Schedule: "luck"}, `there is no schedule "luck": want one of constant, cosine, step`},
+		{Options{Standardize: "luck"}, `there is no standardize "luck": want one of matrix, column, none`},
+		{Options{Loss: "luck"}, `there is no loss "luck": want one of cross-entropy`},
+		{Options{Loss: "mse"}, `the loss "mse" is not for classes: want one of cross-entropy`},
+		{Options{Metric: "luck"}, `there is no metric "luck": want one of accuracy, macro-f1, micro-f1, roc-auc, loss`},
+		{Options{Metric: "mae"}, `the metric "mae" is not for classes: want one of accuracy, macro-f1`},
 		{Options{Metric: "roc-auc"},
 			`roc-auc is a metric of two classes, or of several labels a row, not of 3 classes`},
 		{Options{ClassWeights: []float64{1, 2}}, `2 class weights for 3 classes`},

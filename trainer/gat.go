@@ -39,7 +39,7 @@ func headsSetting(value float64) Setting {
 // checkHeads is kind.check of models with heads.
 func checkHeads(v Values) error {
 	if hidden, heads := v.integer("hidden"), v.integer("heads"); hidden%heads != 0 {
-		return fmt.Errorf("hidden %d with heads %d: must be a multiple of it", hidden, heads)
+		return fmt.Errorf("hidden %d with heads %d: must be a multiple of heads", hidden, heads)
 	}
 	return nil
 }

@@ -166,5 +166,5 @@ func choose[T any](err *error, to *T, option, name string, from map[string]T, ta
 	if exists {
 		text = fmt.Sprintf("the %s %q is not for %s", option, name, targets[target].several)
 	}
-	*err = fmt.Errorf("%s: there is %s", text, strings.Join(choices, ", "))
+	*err = fmt.Errorf("%s: want one of %s", text, strings.Join(choices, ", "))
 }

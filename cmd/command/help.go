@@ -18,19 +18,24 @@ const helpAllFlag = "help-all"
 // manyFlags is from how many flags on help shows the most used alone.
 const manyFlags = 20
 
+// plannedGroup is the group of flags of commands that plan for other machines.
+const plannedGroup = "Machine and data to plan for"
+
+type flagGroup struct{ title, flags string }
+
 // flagGroups are the flags of commands with many, in the order in which help shows them. Settings of models are with
 // the model; other flags come first.
-var flagGroups = []struct{ title, flags string }{
+var flagGroups = []flagGroup{
 	{"Model", "model operator hops standardize"},
 	{"Input", "split splits normalize-features features-in-place undirected directed self-loops duplicates name dtype"},
-	{"Machine to plan for", "hardware devices dataset nodes edges device features classes labeled split-shares"},
+	{plannedGroup, "hardware devices dataset nodes edges features classes labeled split-shares"},
 	{"Sampling of a graph", "sampler fanout cache bias debias replace partitions partition-file workers buffers"},
 	{"Optimisation", "batch batch-per-device lr weight-decay optimizer lr-schedule warm-up clip-norm loss " +
 		"class-weights runs"},
 	{"Stopping", "epochs patience eval-every metric max-time"},
 	{"Placement and schedule",
-		"placement shuffle chunk-rows schedule cpu-share profile-batches queue gradients sync-every updates map scratch " +
-			"emulate tf32"},
+		"placement device shuffle chunk-rows schedule cpu-share profile-batches queue gradients sync-every updates map " +
+			"scratch emulate tf32"},
 	{"Search", "grid tune max-memory min-accuracy min-throughput weights budget search surrogate throughput space " +
 		"trial-epochs"},
 	{"Output", "output run save-every config force"},
@@ -72,8 +77,11 @@ func groupFlags(c *cobra.Command, a *app) {
 			fmt.Fprintf(w, "\n%s --%s shows %d more flags, in groups.\n", c.CommandPath(), helpAllFlag, n-shown)
 			return nil
 		}
-		var grouped []string
-		for _, g := range flagGroups {
+		groups, grouped := flagGroups, []string(nil)
+		if local.Lookup("hardware") == nil { // nodes and features are of the input
+			groups = slices.DeleteFunc(slices.Clone(groups), func(g flagGroup) bool { return g.title == plannedGroup })
+		}
+		for _, g := range groups {
 			grouped = append(grouped, namesOf(g.title, g.flags)...)
 		}
 		var others []string
@@ -83,7 +91,7 @@ func groupFlags(c *cobra.Command, a *app) {
 			}
 		})
 		writeFlags(w, "Flags", local, others)
-		for _, g := range flagGroups {
+		for _, g := range groups {
 			writeFlags(w, g.title, local, namesOf(g.title, g.flags))
 		}
 		fmt.Fprintf(w, "\nGlobal Flags:\n%s", c.InheritedFlags().FlagUsages())

@@ -69,7 +69,7 @@ For a GRAPH, plan trains some batches and validates once, from the placement tha
 	f.IntVar(&o.described.Classes, "classes", 2, "number of classes")
 	f.Float64Var(&o.described.Labeled, "labeled", 1, "share of the nodes that have a label")
 	f.Float64SliceVar(&o.described.split, "split-shares", []float64{0.6, 0.2, 0.2},
-		"shares of the labelled nodes that train, validate and test")
+		"`shares` of the labelled nodes that train, validate and test")
 	declareTypedStore(f, &o.store)
 	f.StringVar(&o.described.dtype, "dtype", "", dtypeUsage+" (default float32)")
 	atLeast(f, 0, "devices", "machines", "tasks")

@@ -138,8 +138,8 @@ func (o *trainOptions) declareFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.runs, "runs", 1, "number of runs; their seeds are --seed, --seed + 1, ...")
 	atLeast(f, 1, "runs")
 	f.StringVar(&o.SplitsFile, "splits", "", splitsUsage)
-	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 if there "+
-		"are few validation rows, else 10 valid / 3 train rows, which takes about a tenth of the time)")
+	f.IntVar(&o.EvalEvery, "eval-every", 0, "number of epochs from one validation to the next (default 1 up to "+
+		"10,000 validation rows, else 10/3 x validation rows / training rows, for about a tenth of the time)")
 	f.StringVar(&o.Optimizer, "optimizer", choice("optimizer"), "adam, adamw or sgd (with momentum 0.9)")
 	f.StringVar(&o.Options.Schedule, "lr-schedule", choice("schedule"),
 		"how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the epochs, to a "+

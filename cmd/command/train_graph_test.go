@@ -195,7 +195,7 @@ func TestAGraphAndAStoreAreToldApart(t *testing.T) {
 		"train graph --model gcn --bias 4": "--bias: sampler neighbor " +
 			"ignores",
 		"train store --model sign --bias 4":            "--bias: sign reads a hop store",
-		"train graph --model gat --hidden 5 --heads 2": "must be a multiple of it",
+		"train graph --model gat --hidden 5 --heads 2": "must be a multiple of heads",
 		"evaluate store --checkpoint run":              "gcn reads the graph",
 		"evaluate graph --checkpoint run-of-store":     "sign reads a hop store",
 		"predict store -o out.csv --checkpoint run":    "gcn reads the graph",

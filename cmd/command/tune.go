@@ -87,8 +87,9 @@ their predictions, as in A3GNN), random, and grid (all, in order).`,
 	f.Float64Var(&o.minValid, "min-accuracy", 0, minAccuracyUsage)
 	f.Float64Var(&o.minRows, "min-throughput", 0, "least training rows a second of a trial; 0: any")
 	f.Float64SliceVar(&o.weights, "weights", nil,
-		"weights of throughput, memory and accuracy, such as 0.5,0.25,0.25, by which the search chooses and config.yaml "+
+		"`weights` of throughput, memory and accuracy, such as 0.5,0.25,0.25, by which the search chooses and config.yaml "+
 			"is chosen (default the whole front, and a balanced point)")
+	f.Lookup("weights").DefValue = "" // not []
 	f.StringVar(&o.surrogate, "surrogate", "",
 		"file that bench surrogate wrote: the first trials have the settings of which it predicts most (on a graph)")
 	o.budget.Seconds = 600

@@ -200,7 +200,7 @@ func Find(name string) (Schedule, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return Schedule{}, fmt.Errorf("there is no schedule %q: there is %s", name, strings.Join(names, ", "))
+	return Schedule{}, fmt.Errorf("there is no schedule %q: want one of %s", name, strings.Join(names, ", "))
 }
 
 // Choose makes the plan of the schedule, and predicts an epoch. While the buffers do not fit in memory, it makes the

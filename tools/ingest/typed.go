@@ -189,6 +189,10 @@ func (s *typedSource) chooseTarget(path, name string) error {
 			s.Source = t.source
 		}
 	}
+	if s.Source == nil && name == "" {
+		return invalid(path, "no target: name one of the types %s (with labels: %s) by --target or, for arrays, in "+
+			"meta.json", listed(names), cmp.Or(listed(labelled), "none"))
+	}
 	if s.Source == nil {
 		return invalid(path, "the target is %q: want one of the types %s (with labels: %s)", name, listed(names),
 			cmp.Or(listed(labelled), "none"))

@@ -236,7 +236,8 @@ func (u *Update) openFeatures(ctx context.Context) error {
 		if u.ones, err = u.onlyOnes(ctx); err != nil || u.ones {
 			return err
 		}
-		return invalid(cmp.Or(u.options.Nodes, "--nodes"), "no features of the new %s", u.ids.name(v))
+		return invalid(cmp.Or(u.options.Nodes, "--nodes"), "no features of the new %s, which needs a row there",
+			u.ids.name(v))
 	}
 	return nil
 }

@@ -914,8 +914,8 @@ def train(
         model)
     :param embedding: of a typed graph: columns that each node of a type without features learns; 0: all types must have
         features (default by model)
-    :param bases: weights of the relations of a typed graph, in the first layer of those from one type, are sums of this
-        many matrices, each by a factor; 0: each relation has its own (default by model)
+    :param bases: of a typed graph: matrices of a layer that relations share (in the first, those from one type): a
+        relation's weights are a weighted sum of them; 0: each relation has its own (default by model)
     :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
         full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
         saint-edge, saint-rw: ``batch`` is a number of draws)
@@ -946,8 +946,8 @@ def train(
     :param patience: stop after this many epochs without a better validation; 0: never (default by model)
     :param runs: number of runs; their seeds are ``seed``, ``seed`` + 1, ... (default 1)
     :param splits: npy file [k,n] with k splits of the nodes; ``split_index`` chooses one
-    :param eval_every: number of epochs from one validation to the next (default 1 if there are few validation rows,
-        else 10 valid / 3 train rows, which takes about a tenth of the time)
+    :param eval_every: number of epochs from one validation to the next (default 1 up to 10,000 validation rows, else
+        10/3 x validation rows / training rows, for about a tenth of the time)
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
     :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
         epochs, to a hundredth after three quarters) (default constant)
@@ -1098,8 +1098,8 @@ def tune(
         model)
     :param embedding: of a typed graph: columns that each node of a type without features learns; 0: all types must have
         features (default by model)
-    :param bases: weights of the relations of a typed graph, in the first layer of those from one type, are sums of this
-        many matrices, each by a factor; 0: each relation has its own (default by model)
+    :param bases: of a typed graph: matrices of a layer that relations share (in the first, those from one type): a
+        relation's weights are a weighted sum of them; 0: each relation has its own (default by model)
     :param sampler: sampler of batches of a graph, such as neighbor (the default), labor, ladies, fastgcn, saint-node or
         full; hopfeed help sample lists all (full, without ``batch``: all training nodes at once; saint-node,
         saint-edge, saint-rw: ``batch`` is a number of draws)
@@ -1130,8 +1130,8 @@ def tune(
     :param patience: stop after this many epochs without a better validation; 0: never (default by model)
     :param runs: number of runs; their seeds are ``seed``, ``seed`` + 1, ... (default 1)
     :param splits: npy file [k,n] with k splits of the nodes; ``split_index`` chooses one
-    :param eval_every: number of epochs from one validation to the next (default 1 if there are few validation rows,
-        else 10 valid / 3 train rows, which takes about a tenth of the time)
+    :param eval_every: number of epochs from one validation to the next (default 1 up to 10,000 validation rows, else
+        10/3 x validation rows / training rows, for about a tenth of the time)
     :param optimizer: adam, adamw or sgd (with momentum 0.9) (default adam)
     :param lr_schedule: how the learning rate changes: constant, cosine (to 0), or step (to a tenth after half of the
         epochs, to a hundredth after three quarters) (default constant)
