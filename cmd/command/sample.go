@@ -29,7 +29,8 @@ func newSampleCommand(a *app) *cobra.Command {
 		"Sample mini-batches of a graph, and measure how fast",
 		`Sample makes mini-batches for message-passing models in all threads, and prints how many seed nodes and
 edges a second it samples, and how many nodes' features a batch needs. It writes nothing. In a typed graph, seed
-nodes are of the target type, and up to fanout in-neighbours are drawn of each node by each relation.
+nodes are of the target type, up to fanout in-neighbours are drawn of each node by each relation, and a cache has
+the same part of each type's rows.
 
 Samplers:
   neighbor         up to fanout in-neighbours of each node
@@ -84,7 +85,7 @@ func (o *sampleOptions) do(ctx context.Context, a *app, args []string) (_ result
 	o.Plan.Rows, o.Plan.Seed, o.Plan.Order = int64(len(o.Seeds)), a.seed, chunk.Shuffled
 	start := time.Now()
 	typed := graph.Typed
-	if o.NoFeatures = typed != nil; o.NoFeatures {
+	if o.Sampling.ByType = typed != nil; typed != nil {
 		first := sampling.FirstNodes(typed)[typed.Target]
 		for i := range o.Seeds {
 			o.Seeds[i] += first

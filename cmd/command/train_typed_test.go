@@ -665,3 +665,21 @@ func TestThePlanOfATypedGraphSaysWhatAValidationGathers(t *testing.T) {
 		t.Errorf("%d bytes gathered, %d planned", e.Load.Bytes, planned)
 	}
 }
+
+// A cache of a typed graph has of the first epoch's rows, by sample, what it has in training.
+func TestSamplingATypedGraphCountsWhatCachesHave(t *testing.T) {
+	d := wholeTypedDisk(t)
+	lru := object(t, must(t, d, "sample whole --batch 20 --fanout 3,2 --cache lru:60rows --json"))
+	if lru["cache_hit_rate"] == 0.0 {
+		t.Error("lru has no row")
+	}
+	for _, policy := range []string{"degree:60rows", "optimal:60rows", "ducati:600", "presampled:60rows"} {
+		flags := " whole --batch 20 --fanout 3,2 --json --cache " + policy
+		s := object(t, must(t, d, "sample"+flags))
+		traffic := object(t, must(t, d, "train --model sage --hidden 8 --epochs 1"+flags))["epoch_traffic"].(map[string]any)
+		want := traffic["cached_rows"].(float64) / traffic["rows"].(float64)
+		if got := s["cache_hit_rate"]; got != want || want == 0 || want == 1 {
+			t.Errorf("%s: %v of the rows, in training %v", policy, got, want)
+		}
+	}
+}

@@ -63,21 +63,44 @@ func (r *Samples) Text(w io.Writer) {
 	}
 }
 
-// countRelations adds the edges of a typed graph's batch to those of each relation.
-func (r *Samples) countRelations(b *sampling.MiniBatch, edges []int64) {
-	firsts := sampling.FirstNodes(r.Typed)
+// countEdges counts the edges of a batch. Of a typed graph, it adds them to those of each relation.
+func (r *Samples) countEdges(b *sampling.MiniBatch, relations []int64) (edges int64) {
 	for i := range b.Blocks {
-		offsets, row := b.Blocks[i].Offsets, 0
-		for k, relation := range r.Typed.Relations {
-			to, _ := r.Typed.Type(relation.Destination)
-			for _, v := range b.Destinations(i) {
-				if at := int64(v) - int64(firsts[to.Name]); at >= 0 && at < to.Nodes {
-					edges[k] += int64(offsets[row+1] - offsets[row])
-					row++
-				}
+		block := &b.Blocks[i]
+		if r.Typed == nil {
+			edges += int64(len(block.Indices))
+		} else if len(block.Parts) > 0 { // else it adds up what the parts of the one before have made
+			for k := range r.Typed.Relations {
+				n := int64(block.Offsets[block.Parts[k+1]] - block.Offsets[block.Parts[k]])
+				edges, relations[k] = edges+n, relations[k]+n
 			}
 		}
 	}
+	return edges
+}
+
+// measuredCache is the cache of the rows of a type.
+type measuredCache struct {
+	*cache.Cache
+	kind  int
+	until int // the first batch that it was not told of
+}
+
+// of are the nodes of the type that a batch needs.
+func (c *measuredCache) of(b *sampling.MiniBatch) []uint32 {
+	if len(b.Types) == 0 {
+		return b.Inputs
+	}
+	return b.Inputs[b.Types[c.kind]:b.Types[c.kind+1]]
+}
+
+// tell tells the cache of an epoch, and of its batches from first on.
+func (c *measuredCache) tell(ctx context.Context, e *sampling.Epochs, epoch, first, end int) (failed error) {
+	_, n := c.Begin(epoch, func(yield func([]uint32) bool) {
+		failed = e.Visit(ctx, 1, 1, epoch, first, end, func(b *sampling.MiniBatch) bool { return yield(c.of(b)) })
+	})
+	c.until = first + min(n, end-first)
+	return failed
 }
 
 // Sample samples mini-batches of the nodes in all threads, by a plan of epochs, and measures that. In each epoch it
@@ -85,10 +108,16 @@ func (r *Samples) countRelations(b *sampling.MiniBatch, edges []int64) {
 func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chunk.Plan, nodes []uint32,
 	epochs, most int, reporter progress.Reporter) error {
 	var joint cache.Opened // of a graph of one type
-	if opened.Caches != nil {
+	var caches []*measuredCache
+	for kind, c := range opened.Caches {
+		if c.Cache != nil {
+			caches = append(caches, &measuredCache{Cache: c.Cache, kind: kind})
+		}
+	}
+	if r.Typed == nil && opened.Caches != nil {
 		joint = opened.Caches[0]
 	}
-	rows, e := joint.Cache, sampling.NewEpochs(opened.Method, nodes, plan)
+	e := sampling.NewEpochs(opened.Method, nodes, plan)
 	each := plan.Batches()
 	if most > 0 {
 		each = min(each, most)
@@ -107,17 +136,9 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 	}
 	atATime := r.Threads + 1 // batches
 	for epoch := range epochs {
-		// The cache is told of an epoch, and of its batches from at on, when they come.
-		told, at := 0, 0
-		tell := func() (failed error) {
-			_, n := rows.Begin(epoch, func(yield func([]uint32) bool) {
-				failed = e.Visit(ctx, 1, 1, epoch, at, each, func(b *sampling.MiniBatch) bool { return yield(b.Inputs) })
-			})
-			told = at + min(n, each-at)
-			return failed
-		}
-		if rows != nil {
-			if err := tell(); err != nil {
+		at := 0 // the batch that comes next
+		for _, c := range caches {
+			if err := c.tell(ctx, e, epoch, 0, each); err != nil {
 				return err
 			}
 		}
@@ -132,11 +153,8 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 		if err := e.Visit(ctx, r.Threads, atATime, epoch, 0, each, func(b *sampling.MiniBatch) bool {
 			seeds += int64(len(b.Seeds))
 			inputs += int64(len(b.Inputs))
-			if r.Typed != nil {
-				r.countRelations(b, relationEdges)
-			}
+			edges += r.countEdges(b, relationEdges)
 			for i := range b.Blocks {
-				edges += int64(len(b.Blocks[i].Indices))
 				if lists += int64(b.Blocks[i].Destinations); joint.ListBytes == 0 {
 					continue
 				}
@@ -144,13 +162,13 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 					listHits += int64(listed[v/64] >> (v % 64) & 1)
 				}
 			}
-			if rows != nil {
-				if at >= told {
-					if failed = tell(); failed != nil {
+			for _, c := range caches {
+				if at >= c.until {
+					if failed = c.tell(ctx, e, epoch, at, each); failed != nil {
 						return false
 					}
 				}
-				rows.Lookup(b.Inputs, &found)
+				c.Lookup(c.of(b), &found)
 				hits += int64(found.Hits())
 			}
 			at++

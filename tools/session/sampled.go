@@ -264,7 +264,7 @@ func (s *Sampled) openCache(ctx context.Context, graph *sampling.Shape, o *Sampl
 		}
 		defer func() { err = errors.Join(err, method.Close()) }()
 	}
-	lists := sampling.OnDevice(o.Sampler) &&
+	lists := sampling.OnDevice(o.Sampler) && !o.Sampling.ByType &&
 		(o.Device == nil || o.Routed && method.CheckOnDevice(o.Device, nil) == nil)
 	var rowBytes []int64
 	for _, r := range graph.Rows() {
