@@ -164,7 +164,7 @@ func TestAStoreFromAnEarlierOneIsThatOfAFreshJob(t *testing.T) {
 }
 
 func TestTopologiesOfSeveralNodeRangesAreCompared(t *testing.T) {
-	const nodes = 300_000 // whose offsets take more than plan.StreamRangeBytes
+	const nodes = 120_000 // whose offsets take more than plan.StreamRangeBytes
 	g := &testGraph{nodes: nodes, features: 1, x: make([]float32, nodes), DType: format.Float32,
 		rows: format.RowTable{Rows: nodes, Labels: make([]int32, nodes)}}
 	for v := range g.x {

@@ -48,11 +48,18 @@ type edge struct {
 func makeCSC(nodes int, edges []edge, weighted bool) *format.CSC {
 	from, to := func(e edge) uint32 { return e.from }, func(e edge) uint32 { return e.to }
 	for _, key := range []func(edge) uint32{from, to} {
-		lists := make([][]edge, nodes) // by key, stably
+		next, sorted := make([]int, nodes+1), make([]edge, len(edges)) // by key, stably
 		for _, e := range edges {
-			lists[key(e)] = append(lists[key(e)], e)
+			next[key(e)+1]++
 		}
-		edges = slices.Concat(lists...)
+		for v := range nodes {
+			next[v+1] += next[v]
+		}
+		for _, e := range edges {
+			sorted[next[key(e)]] = e
+			next[key(e)]++
+		}
+		edges = sorted
 	}
 	csc := &format.CSC{Offsets: make([]int64, nodes+1), Neighbors: []uint32{}}
 	for _, e := range edges {

@@ -54,7 +54,7 @@ func TestStepsOfStoredRowsGoOnAfterACrashAtAnyOperation(t *testing.T) {
 	graph := vfs.NewMem()
 	wideTyped(t, graph, 1500)
 	kinds := map[string]int{} // of scratch files that crashes have left
-	step := int64(83)
+	step := int64(127)
 	if testing.Short() {
 		step = 287
 	}

@@ -469,19 +469,20 @@ func budgetsOfTyped(t *testing.T, fsys vfs.FS, subsets int) {
 }
 
 func TestACancelledPropagationOfATypedGraphGoesOnToTheSameBytes(t *testing.T) {
-	for _, o := range []Options{{Hops: 2, Threads: 2}, {Hops: 2, Threads: 2, RelationsSubsets: 2},
+	for i, o := range []Options{{Hops: 2, Threads: 2}, {Hops: 2, Threads: 2, RelationsSubsets: 2},
 		{Hops: 2, Threads: 2, RelationsSubsets: 2, Device: always(0, nil)}} {
-		cancelledTyped(t, o)
+		cancelledTyped(t, o, int64(1+i)) // the first after each unit of progress
 	}
 }
 
-func cancelledTyped(t *testing.T, o Options) {
+func cancelledTyped(t *testing.T, o Options, step int64) {
 	t.Helper()
 	fsys := vfs.NewMem()
 	randomTyped(t, fsys, "graph", 40, fewMetapaths...)
 	want := propagated(t, fsys, "whole", o)
 	resumed := 0
-	for k := int64(1); ; k += failureStep() {
+	step *= failureStep()
+	for k := int64(1); ; k += step {
 		ctx, cancel := context.WithCancel(context.Background())
 		var left atomic.Int64
 		left.Store(k)
@@ -489,7 +490,7 @@ func cancelledTyped(t *testing.T, o Options) {
 		_, err := Propagate(ctx, fsys, "graph", "store", o)
 		cancel()
 		if left.Load() > 0 { // fewer tasks than k
-			if err != nil || resumed < max(2, int(10/failureStep())) {
+			if err != nil || resumed < max(2, int(10/step)) {
 				t.Errorf("%d jobs went on; uninterrupted: %v", resumed, err)
 			}
 			return

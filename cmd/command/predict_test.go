@@ -331,6 +331,7 @@ func endEarly(t *testing.T, d *vfs.Mem, line string) {
 	if err := errors.Join(d.Remove("out.csv"), d.Sync(".")); err != nil {
 		t.Fatal(err)
 	}
+	seen := vfs.Disks{}
 	for n := int64(1); ; n += 3 {
 		m := d.CrashClone()
 		fault := vfs.NewFault(m)
@@ -354,6 +355,9 @@ func endEarly(t *testing.T, d *vfs.Mem, line string) {
 		fault = vfs.NewFault(killed)
 		fault.FailFrom(n, errors.New("killed"))
 		hopfeed(t, fault, line)
+		if !seen.Add(killed, 0) {
+			continue
+		}
 		again := line
 		if _, err := killed.Stat("out.csv"); err == nil { // complete
 			again += " --force"

@@ -117,8 +117,8 @@ func TestPredictedEpochsAreThoseThatRun(t *testing.T) {
 // On a grid of emulated machines and memories, in time that passes only while all wait, an epoch by the schedule and
 // the workers that auto chooses takes at most 5 % longer than by any other that fits.
 func TestAutoIsNearlyTheBestThatFits(t *testing.T) {
-	const generate = "generate sbm -o graph --nodes 1200 --edges 9000 --features 400 --classes 3 --labeled 0.9 --seed 7"
-	const line = "train graph --model sage --hidden 8 --batch 40 --epochs 1 --fanout 4,4 --placement host --seed 3 --json"
+	const generate = "generate sbm -o graph --nodes 600 --edges 4500 --features 400 --classes 3 --labeled 0.9 --seed 7"
+	const line = "train graph --model sage --hidden 8 --batch 20 --epochs 1 --fanout 4,4 --placement host --seed 3 --json"
 	type result struct{ Schedule scheduler.Report }
 	run := func(t *testing.T, machine, flags string) (r *result) {
 		synctest.Test(t, func(t *testing.T) {
@@ -180,20 +180,20 @@ func TestAutoIsNearlyTheBestThatFits(t *testing.T) {
 
 // More device memory never makes a schedule refuse what it trained with less.
 func TestSchedulesAreNotRefusedWithMoreMemory(t *testing.T) {
-	d := disk(t, "generate sbm -o graph --nodes 1200 --edges 9000 --features 400 --classes 3 --labeled 0.9 --seed 7")
-	const line = "train graph --model sage --hidden 8 --batch 40 --epochs 1 --fanout 4,4 --placement host --seed 3 "
+	d := disk(t, "generate sbm -o graph --nodes 600 --edges 4500 --features 400 --classes 3 --labeled 0.9 --seed 7")
+	const line = "train graph --model sage --hidden 8 --batch 20 --epochs 1 --fanout 4,4 --placement host --seed 3 "
 	for _, name := range []string{"cpu", "gpu", "mode-1", "collective", "collective-paper", "auto"} {
 		fitted := 0
-		for mib := 4; mib < 15; mib++ {
-			o := hopfeed(t, d, fmt.Sprintf("%s --schedule %s --emulate gpu=1,mem=%dMiB,workers=2", line, name, mib))
+		for kib := 2048; kib < 7680; kib += 512 {
+			o := hopfeed(t, d, fmt.Sprintf("%s --schedule %s --emulate gpu=1,mem=%dKiB,workers=2", line, name, kib))
 			if o.code == exitDone && fitted == 0 {
-				fitted = mib
+				fitted = kib
 			} else if o.code != exitDone && (o.code != exitDoesNotFit || fitted > 0) {
-				t.Errorf("%s trains with %d MiB; with %d: exit status %d: %s", name, fitted, mib, o.code, o.stderr)
+				t.Errorf("%s trains with %d KiB; with %d: exit status %d: %s", name, fitted, kib, o.code, o.stderr)
 			}
 		}
-		if fitted < 5 || fitted > 9 {
-			t.Errorf("%s trains with %d MiB or more", name, fitted)
+		if fitted < 2560 || fitted > 4608 {
+			t.Errorf("%s trains with %d KiB or more", name, fitted)
 		}
 	}
 }

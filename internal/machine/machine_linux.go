@@ -39,6 +39,10 @@ var (
 	memoryV2 = cgroupFiles{"memory.max", "memory.current", "inactive_file"}
 )
 
+// noLimit is below what version 1 of cgroups says of memory without a limit. Then neither use nor memory.stat, which
+// takes the kernel longest, is read.
+const noLimit = 1 << 62
+
 // cgroupLeft is the limit of a controller minus its use, the least of all groups of the process.
 func cgroupLeft(fsys vfs.FS, controller string, v1, v2 cgroupFiles) (left Limit) {
 	for line := range strings.Lines(read(fsys, "/proc/self/cgroup")) {
@@ -60,14 +64,17 @@ func cgroupLeft(fsys vfs.FS, controller string, v1, v2 cgroupFiles) (left Limit)
 func groupLeft(fsys vfs.FS, mount, group string, files cgroupFiles) (left Limit) {
 	for group = path.Clean("/" + group); ; group = path.Dir(group) {
 		dir := path.Join(mount, group)
-		limit, err := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.limit))), 10, 64)
-		use, useErr := strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, files.use))), 10, 64)
-		if err == nil && useErr == nil { // not there, or "max": no limit
-			cache := int64(0)
-			if files.reclaimable != "" {
-				cache, _ = field(read(fsys, path.Join(dir, "memory.stat")), files.reclaimable)
+		number := func(file string) (int64, error) {
+			return strconv.ParseInt(strings.TrimSpace(read(fsys, path.Join(dir, file))), 10, 64)
+		}
+		if limit, err := number(files.limit); err == nil && limit < noLimit { // not there, or "max": no limit
+			if use, err := number(files.use); err == nil {
+				cache := int64(0)
+				if files.reclaimable != "" {
+					cache, _ = field(read(fsys, path.Join(dir, "memory.stat")), files.reclaimable)
+				}
+				left = smaller(left, Limit{units.Bytes(max(0, limit-max(0, use-cache))), "cgroup " + dir})
 			}
-			left = smaller(left, Limit{units.Bytes(max(0, limit-max(0, use-cache))), "cgroup " + dir})
 		}
 		if group == "/" {
 			return left
