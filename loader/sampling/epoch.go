@@ -64,9 +64,8 @@ func (s *Set) rules(n, first int) (r schedule.Rules, buffers int, err error) {
 		err = fmt.Errorf("%w: by the schedule the device prepares batches, and it was not told how (PrepareOnDevice)",
 			ErrOptions)
 	case !r.Eager && changing >= 0:
-		err = fmt.Errorf("%w: cache %s changes from batch to batch: batches that are prepared side by side need one "+
-			"that does not (degree, presampled, gns, ducati)", ErrOptions,
-			l.types[changing].Cache.Policy())
+		err = fmt.Errorf("%w: cache %s changes from batch to batch: a schedule needs one that does not (degree, "+
+			"presampled, gns, ducati)", ErrOptions, l.types[changing].Cache.Policy())
 	case r.Decide == nil && (r.OnDemand || r.Serial): // none comes to the device before the last is trained
 		most = 1
 	case !l.unified:
