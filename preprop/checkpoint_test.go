@@ -3,6 +3,7 @@ package preprop
 import (
 	"context"
 	"errors"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -163,6 +164,29 @@ func TestAJobKilledAfterEachUnitOfProgressEndsInAsManyStarts(t *testing.T) {
 				t.Errorf("%s, budget %d: %d starts for %d units, or another store", name, budget, starts, units)
 			}
 		}
+	}
+}
+
+// The columns of a checkpoint may be fewer than those that a job with more memory has in one panel.
+func TestACheckpointOfAPanelServesAJobOfOnePanel(t *testing.T) {
+	disk, o := slotGraph(t), slotJobs()["a series"]
+	want := propagated(t, disk.CrashClone(), "store", o)
+	small, fewer := o, o
+	small.MemoryBytes, small.Planned, small.clock = least(t, disk, o), outOfCore, ticking(new(atomic.Int64))
+	fewer.Hops = 1 // else the first file to be written is one of hop 0
+	propagated(t, disk, "store", fewer)
+	killed := &killing{Fault: vfs.NewFault(disk), left: 1}
+	if _, err := Propagate(context.Background(), killed, "graph", "store", small); err == nil {
+		t.Fatal("it was not killed")
+	}
+	disk = disk.CrashClone()
+	found := slices.Collect(maps.Keys(files(t, disk, "store")))
+	if !slices.ContainsFunc(found, func(file string) bool { return strings.Contains(file, "checkpoint-") }) {
+		t.Fatalf("no checkpoint in %v", found)
+	}
+	r, err := Propagate(context.Background(), disk, "graph", "store", o)
+	if err != nil || r.Plan.Panels != 1 || !sameFiles(files(t, disk, "store"), want) {
+		t.Errorf("%v, or several panels or another store", err)
 	}
 }
 

@@ -113,7 +113,8 @@ func (h *hopsJob) begin(store *format.Writer, scratch string) (resumed bool, err
 // makeMatrices makes the columns that are missing.
 func (h *hopsJob) makeMatrices(ctx context.Context, store *format.Writer) error {
 	j := h.job
-	if j.Store = store; !j.Plan.ResultFiles && !j.HasResultColumns() {
+	// A checkpoint of an earlier process may have fewer columns than the one panel of the plan.
+	if j.Store = store; !j.Plan.ResultFiles && !j.HasResultColumns() && len(j.RemainingPanels()) < 2 {
 		j.Direct = store
 	}
 	if err := j.Run(ctx); err != nil {
