@@ -97,7 +97,7 @@ func fill(r io.Reader, dst []byte) error {
 	if _, err := io.ReadFull(r, dst); err != nil {
 		return err
 	}
-	if more, end := r.Read(make([]byte, 1)); more > 0 || end != io.EOF {
+	if _, end := io.ReadFull(r, make([]byte, 1)); end != io.EOF { // Read may return neither a byte nor the end
 		return errLength
 	}
 	return nil

@@ -135,6 +135,16 @@ func TestWhatWritersWriteIsReadAsPyarrowReadsIt(t *testing.T) {
 	}
 }
 
+// Arrow writes a dictionary of no values, of a column that is null throughout, as a page of no bytes.
+func TestAPageOfNoBytesInflates(t *testing.T) {
+	for c, page := range map[codec]string{snappyCodec: "\x00", brotliCodec: "\x06", zstdCodec: "", lz4RawCodec: "\x00",
+		gzipCodec: "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00"} {
+		if err := c.inflate(nil, []byte(page)); err != nil {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
+
 func TestWhatIsNoValueIsNamedByItsType(t *testing.T) {
 	for file, types := range map[string]map[string]string{
 		"types": {"date": "date", "time": "time", "timestamp": "timestamp", "none": "null",
