@@ -28,7 +28,8 @@ func compareRanges(t *testing.T, f *TopologyFile, c *CSC) {
 	if v, e := f.Bounds(f.Ranges()); v != c.Nodes() || e != c.Edges() {
 		t.Fatalf("the last block ends at node %d, edge %d", v, e)
 	}
-	if err := parallel.For(context.Background(), 4, int64(f.Ranges()), 3, func(lo, hi int64) error {
+	grain := 1 + int64(f.Ranges())/64 // each with a buffer
+	if err := parallel.For(context.Background(), 4, int64(f.Ranges()), grain, func(lo, hi int64) error {
 		buf := make([]byte, f.RangeBytes())
 		for k := lo; k < hi; k++ {
 			first, edge := f.Bounds(int(k))

@@ -119,6 +119,9 @@ func (d *toy) EpochFrom(ctx context.Context, stream gds.Stream, n, first int) it
 			var y []byte
 			var rows []uint32
 			host := make([][]float32, len(d.x))
+			for k := range host {
+				host[k] = make([]float32, 0, b.Rows*d.width(k))
+			}
 			for _, span := range b.Spans() {
 				for r := span.First; r < span.First+int64(span.Rows); r++ {
 					y, rows = append(y, d.labelsOf(int(r))...), append(rows, uint32(r))
