@@ -481,7 +481,7 @@ func cancelledTyped(t *testing.T, o Options, step int64) {
 	randomTyped(t, fsys, "graph", 40, fewMetapaths...)
 	want := propagated(t, fsys, "whole", o)
 	resumed := 0
-	step *= failureStep()
+	step = max(step, failureStep())
 	for k := int64(1); ; k += step {
 		ctx, cancel := context.WithCancel(context.Background())
 		var left atomic.Int64
