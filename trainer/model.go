@@ -201,6 +201,22 @@ func lastHops(stored []MatrixID) (input, last []MatrixID) {
 	return input, last
 }
 
+// CommonHops lists the operators of stored matrices that are wanted, or all, and the number of hops that all of them
+// have.
+func CommonHops(stored []MatrixID, wanted []string) (operators []string, hops int) {
+	_, last := lastHops(stored)
+	for _, l := range last {
+		if len(wanted) > 0 && !slices.Contains(wanted, l.Operator) {
+			continue
+		}
+		if len(operators) == 0 || l.Hop < hops {
+			hops = l.Hop
+		}
+		operators = append(operators, l.Operator)
+	}
+	return operators, hops
+}
+
 // Choice is what Matrices chooses these matrices by, from any store that has them.
 func (s Spec) Choice() (operators []string, hops []int) {
 	_, last := lastHops(s.Matrices)

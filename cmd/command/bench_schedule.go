@@ -98,14 +98,14 @@ func (o *benchScheduleOptions) do(ctx context.Context, a *app, args []string) (r
 			o.names = append(o.names, s.Name)
 		}
 		if o.Input != "" && !o.paper {
-			o.names = append(o.names, ducatiRow, preloadRow)
+			o.names = append(o.names, bench.DucatiRow, bench.PreloadRow)
 		}
 	}
 	if o.Input != "" && !a.given("schedules") && a.emulate.GPUs > 1 { // the others are for one device
 		o.names = []string{scheduler.MultiQueue}
 	}
 	for _, name := range o.names {
-		if o.Input != "" && (name == scheduler.MultiQueue || name == scheduler.Auto || !o.paper && isMemoryRow(name)) {
+		if o.Input != "" && (name == scheduler.MultiQueue || name == scheduler.Auto || !o.paper && bench.IsMemoryRow(name)) {
 			continue
 		}
 		if _, err := collective.Find(name); err != nil {
@@ -129,8 +129,8 @@ func schedulesTable() string {
 	}
 	for _, of := range []struct{ name, about string }{
 		{scheduler.MultiQueue, "queues of batches and of gradients for each of several devices (MQ-GNN)"},
-		{ducatiRow, "gpu with --cache ducati:SIZE (ducati:SIZE; default a quarter of rows and lists)"},
-		{preloadRow, "gpu with rows and lists in device memory (--placement device; as DGL preloads them)"},
+		{bench.DucatiRow, "gpu with --cache ducati:SIZE (ducati:SIZE; default a quarter of rows and lists)"},
+		{bench.PreloadRow, "gpu with rows and lists in device memory (--placement device; as DGL preloads them)"},
 		{scheduler.Auto, "what train --schedule auto chooses; only if named"},
 	} {
 		fmt.Fprintf(&b, "  %-11s %s; of a GRAPH only\n", of.name, of.about)

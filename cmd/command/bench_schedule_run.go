@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
-	"github.com/hopfeed/hopfeed/gds"
 	"github.com/hopfeed/hopfeed/gds/host"
 	"github.com/hopfeed/hopfeed/internal/machine"
 	"github.com/hopfeed/hopfeed/internal/units"
-	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/tools/bench"
 	"github.com/hopfeed/hopfeed/tools/bench/papers"
@@ -127,23 +124,12 @@ func runBenchSchedule(ctx context.Context, a *app, o *benchScheduleOptions) (_ r
 	return bench.BothTables{One: results, Several: queues}, nil
 }
 
-// Rows of the table that are epochs by gpu from other memory.
-const (
-	ducatiRow  = "ducati"
-	preloadRow = "preload"
-)
-
-func isMemoryRow(name string) bool {
-	return name == preloadRow || name == ducatiRow || strings.HasPrefix(name, ducatiRow+":")
-}
-
 // benchMemoryRows trains by gpu with lists and rows in device memory, as far as names ask for it, and takes these names
 // out of them.
 func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchScheduleOptions, to training.Options) (
 	rows []bench.ScheduleRow, err error) {
-	to.Schedule.Name = "gpu"
 	for _, name := range o.names {
-		if !isMemoryRow(name) {
+		if !bench.IsMemoryRow(name) {
 			continue
 		}
 		switch {
@@ -154,18 +140,9 @@ func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchSc
 			a.note("%s is left out: devices sample lists of graphs of one type", name)
 			continue
 		}
-		to := to
-		if to.Sampling.Cache, to.Placement = "", placement.Device; name != preloadRow {
-			if to.Sampling.Cache, to.Placement = name, placement.Host; name == ducatiRow {
-				to.Sampling.Cache = quarterCache(&graph.Manifest, graph.Layout())
-			}
-		}
 		var row *bench.ScheduleRow
-		err := a.benchGraph(ctx, graph, o, to, func(run bench.Schedules) (err error) {
-			if name == preloadRow && !run.Graph.Preloaded() {
-				return fmt.Errorf("%w: lists and rows in device memory, beside a model", machine.ErrDoesNotFit)
-			}
-			row, err = run.RunAs(ctx, "gpu", name)
+		err := a.benchGraph(ctx, graph, o, bench.MemoryRowOptions(name, graph, to), func(run bench.Schedules) (err error) {
+			row, err = run.MemoryRow(ctx, name)
 			return err
 		})
 		if errors.Is(err, machine.ErrDoesNotFit) {
@@ -179,14 +156,8 @@ func (a *app) benchMemoryRows(ctx context.Context, graph *format.Dir, o *benchSc
 			rows = append(rows, *row)
 		}
 	}
-	o.names = slices.DeleteFunc(o.names, isMemoryRow)
+	o.names = slices.DeleteFunc(o.names, bench.IsMemoryRow)
 	return rows, nil
-}
-
-// quarterCache is a ducati cache of a quarter of rows and lists, or of a row.
-func quarterCache(m *format.Manifest, l format.Layout) string {
-	row := gds.Bytes(1, l.Features, l.DType)
-	return fmt.Sprintf("%s:%d", ducatiRow, max((m.Nodes*row+sampling.ListBytes(m))/4, row))
 }
 
 // benchGraph opens a graph for measurements of schedules.

@@ -93,7 +93,7 @@ func (a *app) applyConfig(path string) (store string, made checkpoint.DataSet, e
 			store = value
 			continue
 		}
-		if isDataKey(name) {
+		if checkpoint.IsDataSetting(name) {
 			data[name] = value
 			continue
 		}
@@ -110,7 +110,7 @@ func (a *app) applyConfig(path string) (store string, made checkpoint.DataSet, e
 	if err := a.useThreads(); err != nil {
 		return "", made, err
 	}
-	return store, dataSetOf(data), a.useMemory()
+	return store, checkpoint.DataSetOfSettings(data), a.useMemory()
 }
 
 // batchPerDevice is the flag in place of --batch that counts the rows of one device.
@@ -126,7 +126,7 @@ var notSettings = []string{"schedule", "cpu-share", "profile-batches", "queue", 
 	"trial-epochs", "output", // of tune
 	"cache-dir", cacheSizeFlag}
 
-// config returns what a training is a function of, by names of flags, with all defaults resolved; addBatches adds
+// config returns what a training is a function of, by names of flags, with all defaults resolved; Batches.Settings adds
 // what is known later. The only schedule in it is multi-queue, whose gradients are stale, with the flags of its plan.
 func (o *trainOptions) config(seed uint64) map[string]string {
 	config := map[string]string{storeKey: o.Input, "seed": fmt.Sprint(seed)}
@@ -166,7 +166,7 @@ func differences(before, now map[string]string) (all []string) {
 	for _, name := range slices.Sorted(slices.Values(tune.Differing(before, now))) {
 		switch b, n := cmp.Or(before[name], "(none)"), cmp.Or(now[name], "(none)"); {
 		case name == storeKey || b == n:
-		case isDataKey(name):
+		case checkpoint.IsDataSetting(name):
 			all = append(all, fmt.Sprintf("other data, of %s %s instead of %s", name, n, b))
 		default:
 			all = append(all, fmt.Sprintf("--%s %s instead of %s", name, b, n))
@@ -200,51 +200,6 @@ func isLeftOpen(f *pflag.Flag) bool {
 		f.Value.String() == "0"
 }
 
-// addBatches adds how the rows of a store are shuffled.
-func addBatches(config map[string]string, b checkpoint.Batches) {
-	config["shuffle"] = b.Shuffle
-	if b.Shuffle == placement.CR {
-		config["chunk-rows"] = fmt.Sprint(b.ChunkRows)
-	}
-}
-
-// Names in configurations and in the settings of trials that are no flags, but say what data they are of.
-const (
-	fingerprintKey = "fingerprint" // see format.Manifest.RowsFingerprint
-	preparedPrefix = "prepared."   // of the entries of checkpoint.DataSet.Prepared
-)
-
-func isDataKey(name string) bool {
-	return name == fingerprintKey || strings.HasPrefix(name, preparedPrefix)
-}
-
-// dataSettings are the entries of a configuration that say what data it is of.
-func dataSettings(m *format.Manifest) tune.Settings {
-	s := tune.Settings{fingerprintKey: m.RowsFingerprint()}
-	for name, value := range checkpoint.DataSetOf(m).Prepared {
-		s[preparedPrefix+name] = value
-	}
-	return s
-}
-
-// dataSetOf is the inverse of dataSettings. What is not there is unknown.
-func dataSetOf(config map[string]string) checkpoint.DataSet {
-	d := checkpoint.DataSet{RowsFingerprint: config[fingerprintKey], Prepared: map[string]string{}}
-	for name, value := range config {
-		if entry, found := strings.CutPrefix(name, preparedPrefix); found {
-			d.Prepared[entry] = value
-		}
-	}
-	return d
-}
-
-// withoutData are settings without the entries that say what data they are of.
-func withoutData(s map[string]string) map[string]string {
-	s = maps.Clone(s)
-	maps.DeleteFunc(s, func(name, _ string) bool { return isDataKey(name) })
-	return s
-}
-
 // checkConfigured compares the input of a training with what a configuration was made for.
 func (a *app) checkConfigured(o *trainOptions, spec trainer.Spec, m *format.Manifest) error {
 	was := o.configured
@@ -253,7 +208,7 @@ func (a *app) checkConfigured(o *trainOptions, spec trainer.Spec, m *format.Mani
 	}
 	warnings, err := was.ComparePrepared(checkpoint.DataSetOf(m), spec, o.Input)
 	if err != nil {
-		return usagef("--config: %s, or remove the line %q", err, preparedPrefix+format.NormalizeFeatures)
+		return usagef("--config: %s, or remove the line %q", err, checkpoint.PreparedPrefix+format.NormalizeFeatures)
 	}
 	if was.RowsFingerprint != "" && was.RowsFingerprint != m.RowsFingerprint() {
 		a.note("--config is of a training on other data than %s now has: expect other results", o.Input)

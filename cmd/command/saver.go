@@ -52,8 +52,9 @@ func (o *trainOptions) checkpoint(m *format.Manifest, spec trainer.Spec,
 // the plan that it began with.
 func (o *trainOptions) differencesFrom(config map[string]string) func(saved map[string]string) []string {
 	return func(saved map[string]string) []string {
-		saved, now := withoutData(renamed(saved)), withoutData(config) // Saver.Begin compares the data
-		for _, settings := range []map[string]string{saved, now} {     // a training goes on with other devices
+		// Saver.Begin compares the data; a training goes on with other devices
+		saved, now := checkpoint.WithoutData(renamed(saved)), checkpoint.WithoutData(config)
+		for _, settings := range []map[string]string{saved, now} {
 			delete(settings, "emulate")
 			delete(settings, "tf32")
 		}

@@ -356,7 +356,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 		return nil, err
 	}
 	config := o.config(a.seed)
-	maps.Copy(config, dataSettings(m))
+	maps.Copy(config, checkpoint.DataSetOf(m).Settings())
 	a.addDevices(config)
 	err = saver.Begin(ctx, store, part, o.checkpoint(m, spec, config), o.differencesFrom(config))
 	if err != nil {
@@ -387,7 +387,7 @@ func (a *app) train(ctx context.Context, o *trainOptions) (_ *trained, err error
 	}
 	saver.Batches = batches
 	if m.Kind == format.KindStore {
-		addBatches(saver.Config, batches)
+		maps.Copy(saver.Config, batches.Settings())
 	}
 	t := &training.Runs{
 		Request: &o.Request, Spec: spec, Dir: store, Input: in, Saver: saver, Count: o.runs, Seed: a.seed,

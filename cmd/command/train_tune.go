@@ -51,7 +51,7 @@ func (a *app) hopsToTry(ctx context.Context, store *format.Dir, o trainOptions, 
 	if err != nil || labels[0].Labelled == 0 || labels[1].Labelled == 0 {
 		return nil, err
 	}
-	_, most := operatorHops(store, o.Operators)
+	_, most := trainer.CommonHops(store.Matrices(), o.Operators)
 	for hop := 1; most > 1 && hop <= most; hop++ {
 		hops = append(hops, fmt.Sprint(hop))
 	}
@@ -259,7 +259,7 @@ func (a *app) runTrials(ctx context.Context, propose tune.Proposer, done []tune.
 
 // settingsText is settings in words, but for the input.
 func settingsText(s tune.Settings) string {
-	s = withoutData(s)
+	s = checkpoint.WithoutData(s)
 	delete(s, storeKey)
 	return s.Text()
 }

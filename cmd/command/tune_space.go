@@ -10,6 +10,7 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/placement"
+	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/tools/training"
 	"github.com/hopfeed/hopfeed/tools/tune"
@@ -84,7 +85,7 @@ func (c matrixChoice) pinnedTo(stored []format.MatrixID) matrixChoice {
 // pinInput adds to the settings of trials what data they are of and, where flags leave it open, the matrices that they
 // read: the store may have more of them when the search, or a training by its result, goes on.
 func pinInput(space *tune.Space, input *format.Dir) {
-	maps.Copy(space.Base, dataSettings(&input.Manifest))
+	maps.Copy(space.Base, checkpoint.DataSetOf(&input.Manifest).Settings())
 	if input.Manifest.Kind != format.KindStore {
 		return
 	}
@@ -109,26 +110,6 @@ func pinInput(space *tune.Space, input *format.Dir) {
 	}
 }
 
-// operatorHops lists the wanted operators, or all of the store, and the number of hops that all of them have.
-func operatorHops(store *format.Dir, wanted []string) (operators []string, hops int) {
-	last := map[string]int{}
-	for _, id := range store.Matrices() {
-		if id.Hop == 0 || len(wanted) > 0 && !slices.Contains(wanted, id.Operator) {
-			continue
-		}
-		if last[id.Operator] == 0 {
-			operators = append(operators, id.Operator)
-		}
-		last[id.Operator] = max(last[id.Operator], id.Hop)
-	}
-	for i, name := range operators {
-		if i == 0 || last[name] < hops {
-			hops = last[name]
-		}
-	}
-	return operators, hops
-}
-
 // searchDefaults resolves the training that given settings are of, and says what a search among others begins with.
 func (a *app) searchDefaults(ctx context.Context, input *format.Dir, given tune.Settings) (o *trainOptions,
 	to training.Options, d tune.Defaults, err error) {
@@ -144,7 +125,7 @@ func (a *app) searchDefaults(ctx context.Context, input *format.Dir, given tune.
 		Nodes: input.Manifest.Nodes, Fanouts: o.Sampling.Fanouts, Threads: a.threads, Buffers: placement.Buffers,
 		Unified: a.machine(ctx).Devices.Info.Unified,
 	}
-	d.Operators, d.Hops = operatorHops(input, nil)
+	d.Operators, d.Hops = trainer.CommonHops(input.Matrices(), nil)
 	if v, ok := o.Values["dropout"]; ok {
 		d.Dropout = &v
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/loader"
+	"github.com/hopfeed/hopfeed/placement"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -61,6 +62,15 @@ type Batches struct {
 	ChunkRows int    `json:"chunk_rows"` // rows that were shuffled together: 1 for rr
 	Placement string `json:"placement"`
 	Devices   int    `json:"devices"`
+}
+
+// Settings are the entries of a configuration that say how the rows of a store are shuffled.
+func (b Batches) Settings() map[string]string {
+	s := map[string]string{"shuffle": b.Shuffle}
+	if b.Shuffle == placement.CR {
+		s["chunk-rows"] = fmt.Sprint(b.ChunkRows)
+	}
+	return s
 }
 
 // EpochMetrics are the metrics of an epoch.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
@@ -215,6 +217,44 @@ func DataSetOf(m *format.Manifest) DataSet {
 		Name: m.Name, Fingerprint: m.Fingerprint, RowsFingerprint: m.RowsFingerprint(), Nodes: m.Nodes,
 		DType: m.DType, LabelHops: m.LabelHops, ClassNames: m.ClassNames, Prepared: prepared,
 	}
+}
+
+// Names in configurations and in the settings of trials that are no flags, but say what data they are of.
+const (
+	fingerprintSetting = "fingerprint" // see format.Manifest.RowsFingerprint
+	PreparedPrefix     = "prepared."   // of the entries of DataSet.Prepared
+)
+
+// IsDataSetting tells whether an entry of a configuration says what data it is of.
+func IsDataSetting(name string) bool {
+	return name == fingerprintSetting || strings.HasPrefix(name, PreparedPrefix)
+}
+
+// Settings are the entries of a configuration that say what data it is of.
+func (d DataSet) Settings() map[string]string {
+	s := map[string]string{fingerprintSetting: d.RowsFingerprint}
+	for name, value := range d.Prepared {
+		s[PreparedPrefix+name] = value
+	}
+	return s
+}
+
+// DataSetOfSettings is the inverse of DataSet.Settings. What is not there is unknown.
+func DataSetOfSettings(config map[string]string) DataSet {
+	d := DataSet{RowsFingerprint: config[fingerprintSetting], Prepared: map[string]string{}}
+	for name, value := range config {
+		if entry, found := strings.CutPrefix(name, PreparedPrefix); found {
+			d.Prepared[entry] = value
+		}
+	}
+	return d
+}
+
+// WithoutData are settings without the entries that say what data they are of.
+func WithoutData(s map[string]string) map[string]string {
+	s = maps.Clone(s)
+	maps.DeleteFunc(s, func(name, _ string) bool { return IsDataSetting(name) })
+	return s
 }
 
 // SameRows tells whether two data sets have the same rows and features. Names, splits and the number of matrices may
