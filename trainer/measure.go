@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"time"
@@ -124,6 +125,27 @@ type EpochCosts struct {
 	Traffic      loader.Traffic // of these
 	ValidSeconds float64        // of a validation; 0: there are no validation rows; infinite: not known
 	ValidPart    float64        // of the validation rows, by which ValidSeconds are estimated: what mostValidation allows
+}
+
+// WithValidation adds to the seconds in which an epoch is trained what validations after each so many epochs add to the
+// median epoch, and says so.
+func (r EpochCosts) WithValidation(train float64, every int) (seconds float64, about string) {
+	about = fmt.Sprintf("training on an epoch should take %.3g s", train)
+	valid, measured := r.ValidSeconds, ""
+	if r.ValidPart < 1 {
+		measured = fmt.Sprintf(" (by %.2g %% of its rows)", 100*r.ValidPart)
+	}
+	switch {
+	case math.IsNaN(valid):
+		return train, about + "; validation, on the first device, is not counted"
+	case math.IsInf(valid, 1):
+		return train, about + "; validation is not counted: it takes more than 30 s, and how much is not known"
+	case valid == 0:
+		return train, about
+	case every > 2:
+		return train, about + fmt.Sprintf(", validation after each %d epochs %.3g s%s", every, valid, measured)
+	}
+	return train + valid/float64(every), about + fmt.Sprintf(", validation %.3g s%s", valid, measured)
 }
 
 // Batches are timed after the first warmBatches: fewBatches and more, for measuredTime or measuredEpochs epochs, but no

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 
@@ -56,7 +55,7 @@ func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, 
 	default:
 		p.Buffers, train = cmp.Or(o.Buffers, placement.Buffers), batches*costs.BatchSeconds
 	}
-	train, about := withValidation(train, costs, o.EvalEvery)
+	train, about := costs.WithValidation(train, o.EvalEvery)
 	p.PredictedEpochSeconds, p.Reasons = &train, append(slices.Clone(r.Reasons), about)
 	read := units.Bytes(float64(costs.Traffic.Bytes()) / max(1, float64(costs.Batches)) * batches)
 	for i := range p.Alternatives {
@@ -69,24 +68,4 @@ func (a *app) planGraph(ctx context.Context, graph *format.Dir, o *planOptions, 
 		}
 	}
 	return p, nil
-}
-
-// withValidation adds to the seconds of training what validation takes of the median epoch, and says so.
-func withValidation(train float64, costs trainer.EpochCosts, every int) (seconds float64, about string) {
-	about = fmt.Sprintf("training on an epoch should take %.3g s", train)
-	valid, measured := costs.ValidSeconds, ""
-	if costs.ValidPart < 1 {
-		measured = fmt.Sprintf(" (by %.2g %% of its rows)", 100*costs.ValidPart)
-	}
-	switch {
-	case math.IsNaN(valid):
-		return train, about + "; validation, on the first device, is not counted"
-	case math.IsInf(valid, 1):
-		return train, about + "; validation is not counted: it takes more than 30 s, and how much is not known"
-	case valid == 0:
-		return train, about
-	case every > 2:
-		return train, about + fmt.Sprintf(", validation after each %d epochs %.3g s%s", every, valid, measured)
-	}
-	return train + valid/float64(every), about + fmt.Sprintf(", validation %.3g s%s", valid, measured)
 }

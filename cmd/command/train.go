@@ -94,6 +94,9 @@ Models:`+models.String(),
 			if err := o.configure(a, config, args); err != nil {
 				return nil, err
 			}
+			if o.run == "" && a.given("save-every") {
+				return nil, usagef("--save-every: nothing is saved without --run")
+			}
 			return runTrain(ctx, a, &o, t)
 		})
 	c.Annotations = map[string]string{helpAllFlag: "\nThe labels decide what is predicted, and which --loss and " +

@@ -60,6 +60,7 @@ func TestSeveralSplitsAreTrainedOnAsEachAlone(t *testing.T) {
 	for line, want := range map[string]string{
 		"train store --split 0-3":           "3 splits",
 		"train store --split 0-1 --run run": "each with a --run of its own",
+		"train store --save-every 10s":      "nothing is saved without --run",
 		"plan store --split 0-1":            "for one split",
 	} {
 		if o := hopfeed(t, d, line); o.code != exitUsage || !strings.Contains(o.stderr, want) {
