@@ -237,8 +237,8 @@ class TypedMemory(unittest.TestCase):
             (self.data({"paper": {"y": self.y[1:]}}), {}, "y of paper"),
             (self.data({"paper": {"train_mask": self.y}}), {}, "train_mask of paper is an array"),
             (self.data({"author": {"num_nodes": 91}}), {}, "90 rows, .* 91 nodes"),
-            (self.data({"venue": {"y": np.zeros(7, int)}}), {}, "^the target is .*with labels: paper, venue"),
-            (self.data({"paper": {"y": None}}), {}, "^the target is .*with labels: none"),
+            (self.data({"venue": {"y": np.zeros(7, int)}}), {}, "^no target: .*with labels: paper, venue"),
+            (self.data({"paper": {"y": None}}), {}, "^no target: .*with labels: none"),
             (self.data(), {"target": "nobody"}, "^the target is .nobody.: want one of the types author, paper"),
             (self.data(), {"missing_features": "zeros"}, "missing_features"),
         ):
