@@ -2,6 +2,7 @@ package format
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -192,7 +193,13 @@ func decodeField(b []byte, into reflect.Value) error {
 
 // members are the fields of a JSON object by name, which are all different.
 func members(b []byte) (_ map[string]json.RawMessage, err error) {
-	defer func() { err = jsontext.Explain(b, err) }()
+	defer func() {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) { // a decoder's offset is no place in b
+			err = cmp.Or(json.Unmarshal(b, new(json.RawMessage)), err)
+		}
+		err = jsontext.Explain(b, err)
+	}()
 	// What is wrong is found token by token, which takes several times as long.
 	var all map[string]json.RawMessage
 	if json.Unmarshal(b, &all) == nil && all != nil && len(all) == countMembers(b) {

@@ -91,7 +91,8 @@ func (m *maker) computeRows(ctx context.Context, id format.MatrixID, nodes []uin
 	return rows, errors.Join(err, removeStep(m.fsys, dir))
 }
 
-// ask makes options ask for a matrix, and no more than it is made of.
+// ask makes options ask for a matrix, and no more than it is made of: of a plain store, hops 0 to its own, whose rows
+// are all written to repairDir.
 func (m *maker) ask(o *Options, id format.MatrixID) (err error) {
 	applied := operator.Operator{}
 	if id != format.Input {

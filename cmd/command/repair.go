@@ -16,8 +16,8 @@ func newRepairCommand(a *app) *cobra.Command {
 	var graph string
 	c := a.verb("repair STORE --graph GRAPH", "Repair damaged files of a hop store",
 		`Repair verifies a hop store and computes damaged or missing chunks again, from the graph that the store
-was made from. Each repaired file is, byte for byte, what it was. manifest.json and index.arrow cannot
-be repaired.`, func(ctx context.Context, a *app, args []string) (result, error) {
+was made from. Each repaired file is, byte for byte, what it was. The rows of a damaged matrix, and of the hops before
+it, are written to STORE/.job meanwhile. manifest.json and index.arrow cannot be repaired.`, func(ctx context.Context, a *app, args []string) (result, error) {
 			r, err := preprop.Repair(ctx, a.uncached(), args[0], graph, preprop.Options{
 				Threads: a.threads, MemoryBytes: int64(a.budget.Bytes), Progress: a.progress(),
 			})

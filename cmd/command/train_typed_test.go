@@ -13,12 +13,16 @@ import (
 
 	"github.com/hopfeed/hopfeed/format"
 	"github.com/hopfeed/hopfeed/internal/dtype"
+	"github.com/hopfeed/hopfeed/internal/need"
+	"github.com/hopfeed/hopfeed/internal/offheap"
 	"github.com/hopfeed/hopfeed/internal/units"
 	"github.com/hopfeed/hopfeed/internal/vfs"
 	"github.com/hopfeed/hopfeed/loader"
 	"github.com/hopfeed/hopfeed/loader/features"
+	"github.com/hopfeed/hopfeed/loader/sampling"
 	"github.com/hopfeed/hopfeed/tools/checkpoint"
 	"github.com/hopfeed/hopfeed/tools/npy"
+	"github.com/hopfeed/hopfeed/tools/session"
 	"github.com/hopfeed/hopfeed/trainer"
 )
 
@@ -681,5 +685,42 @@ func TestSamplingATypedGraphCountsWhatCachesHave(t *testing.T) {
 		if got := s["cache_hit_rate"]; got != want || want == 0 || want == 1 {
 			t.Errorf("%s: %v of the rows, in training %v", policy, got, want)
 		}
+	}
+}
+
+// A type without features has no cache that locality could ask.
+func TestLocalityDoesNotSampleTypedGraphs(t *testing.T) {
+	d := disk(t)
+	writeTypedArrays(t, d)
+	for _, flags := range []string{"", " --missing-features ones"} {
+		must(t, d, "import npy arrays -o g --force"+flags)
+		o := hopfeed(t, d, "sample g --sampler locality --cache degree:50rows --bias 4 --fanout 3,2")
+		if o.code != exitUsage || !strings.Contains(o.stderr, "only neighbor and full sample it") {
+			t.Errorf("%s: status %d, %s", flags, o.code, o.stderr)
+		}
+	}
+}
+
+// Several processes share the files of graphs of one type alone: each loads the relations of a typed graph.
+func TestEachProcessHasTheRelationsOfATypedGraph(t *testing.T) {
+	var bytes []int64
+	for _, processes := range []int{1, 8} {
+		graph, err := format.OpenTarget(typedDisk(t), "graph")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer graph.Close()
+		var pool offheap.Pool
+		graph.Share(&pool, offheap.Holders{Processes: processes})
+		shape, err := sampling.ShapeOf(graph)
+		if err != nil {
+			t.Fatal(err)
+		}
+		terms := session.Source{Shape: shape, NoFeatures: true}.Terms()
+		at := slices.IndexFunc(terms, func(term need.Term) bool { return term.Name == "topology" })
+		bytes = append(bytes, terms[at].Bytes)
+	}
+	if bytes[0] != bytes[1] || bytes[0] == 0 {
+		t.Errorf("bytes of one process, and of one of 8: %d", bytes)
 	}
 }

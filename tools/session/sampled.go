@@ -184,6 +184,8 @@ func (o *SampledOptions) check(graph *sampling.Shape) error {
 			graph.TypedPath)
 	case typed && !o.NoFeatures:
 		return Refuse("%s is a typed graph, whose features are not those of one matrix", graph.TypedPath)
+	case graph.Typed != nil && o.Sampler == locality: // before its cache is opened
+		return Refuse("%s is a typed graph: only neighbor and full sample it", graph.TypedPath)
 	}
 	if o.Cache != "" && (o.Links != nil || o.NoFeatures || o.Sampling.Disjoint) {
 		return fmt.Errorf("%w: cache %s: batches of links, with a tree for each seed, or without features have no cache",

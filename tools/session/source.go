@@ -50,14 +50,18 @@ func (s Source) labels() bool { return s.Typed == nil || !s.NoFeatures }
 
 // Terms is the memory of the program, the topology, labels, and features as far as they are in host memory or storage.
 func (s Source) Terms() need.Terms {
+	own := s.OwnBytes
+	if s.Typed != nil { // processes share files of graphs of one type
+		own = func(_ string, bytes int64) int64 { return bytes }
+	}
 	terms := need.Terms{Program, {Name: "topology", Place: need.OffHeap,
-		Bytes: s.OwnBytes(format.HeldTopology, s.TopologyBytes())}}
+		Bytes: own(format.HeldTopology, s.TopologyBytes())}}
 	switch s.Place {
 	case "":
 		return terms
 	case placement.Host:
 		terms = append(terms, need.Term{Name: "features", Place: need.OffHeap,
-			Bytes: s.OwnBytes(format.HeldFeatures, s.FeatureBytes())})
+			Bytes: own(format.HeldFeatures, s.FeatureBytes())})
 	case placement.Storage:
 		for _, t := range s.Rows() {
 			if !s.NoFeatures && t.Bytes > 0 {

@@ -200,6 +200,8 @@ func planGraph(job graphJob) (p *graphPlan, err error) {
 		// The last reason is of this place with all workers.
 		reasons[last] = fmt.Sprintf("%d of %d workers, and no batch by the device itself: %s", p.sampled.Workers,
 			job.sampled.Workers, strings.TrimPrefix(reasons[last], "not from "+p.where+": "))
+	} else if job.evaluated != nil && last >= 0 && strings.HasPrefix(reasons[last], "not from "+p.where+": ") {
+		reasons = reasons[:last] // of a plan for this place that evaluates more nodes at a time
 	}
 	if job.Placement == placement.Auto {
 		p.reasons = append(reasons, p.reasons...)
@@ -277,8 +279,12 @@ func (p *graphPlan) fit() error {
 				break
 			}
 		}
-		p.reasons = []string{fmt.Sprintf("each validation computes layers of all nodes, of %s of features, in chunks of "+
-			"up to %s, or of fewer nodes where far fewer are needed", units.Bytes(p.source().FeatureBytes()),
+		computes := "each validation computes"
+		if len(p.Part.Valid.List) == 0 {
+			computes = "evaluation computes"
+		}
+		p.reasons = []string{fmt.Sprintf("%s layers of all nodes, of %s of features, in chunks of up to %s, or of fewer "+
+			"nodes where far fewer are needed", computes, units.Bytes(p.source().FeatureBytes()),
 			units.Bytes(p.chunkBytes))}
 		if p.spilled {
 			p.reasons[0] += fmt.Sprintf(", and kept in %s: %s", p.Scratch, units.Bytes(p.spillBytes))
