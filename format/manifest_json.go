@@ -236,8 +236,8 @@ func members(b []byte) (_ map[string]json.RawMessage, err error) {
 	return out, nil
 }
 
-// countMembers is how many members a valid JSON object has, those of the same name too: colons outside of strings and
-// of inner values.
+// countMembers counts the members of a valid JSON object, also those of one name: its colons outside of strings and of
+// inner values.
 func countMembers(b []byte) (n int) {
 	inString, depth := false, 0
 	for i := 0; i < len(b); i++ {

@@ -167,7 +167,7 @@ func TestAJobKilledAfterEachUnitOfProgressEndsInAsManyStarts(t *testing.T) {
 	}
 }
 
-// The columns of a checkpoint may be fewer than those that a job with more memory has in one panel.
+// A job with more memory may have all columns in one panel, and a checkpoint some of them.
 func TestACheckpointOfAPanelServesAJobOfOnePanel(t *testing.T) {
 	disk, o := slotGraph(t), slotJobs()["a series"]
 	want := propagated(t, disk.CrashClone(), "store", o)

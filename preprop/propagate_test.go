@@ -165,17 +165,8 @@ func files(t *testing.T, fsys vfs.FS, dir string) map[string][]byte {
 
 func contentOf(t *testing.T, fsys vfs.FS, file string) []byte {
 	t.Helper()
-	f, err := fsys.Open(file)
+	content, err := vfs.ReadFile(fsys, file, math.MaxInt64)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		t.Fatal(err)
-	}
-	content := make([]byte, size)
-	if _, err := f.ReadAt(content, 0); err != nil && size > 0 {
 		t.Fatal(err)
 	}
 	return content

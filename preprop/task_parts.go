@@ -19,7 +19,7 @@ type partOf struct {
 	k  int
 }
 
-// parts are those that task write-i writes.
+// parts lists what task write-i writes.
 func (t *taskJob) parts(i int) (out []partOf) {
 	n := 0
 	for _, id := range t.madeMatrices() {

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"hash/fnv"
 	"io"
+	"math"
 	"os"
 	"path"
 	"runtime"
@@ -173,17 +174,8 @@ func content(t *testing.T, fsys vfs.FS, name string) string {
 
 func bytesOf(t *testing.T, fsys vfs.FS, name string) []byte {
 	t.Helper()
-	f, err := fsys.Open(name)
+	data, err := vfs.ReadFile(fsys, name, math.MaxInt64)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := make([]byte, size)
-	if _, err := io.ReadFull(io.NewSectionReader(f, 0, size), data); err != nil {
 		t.Fatal(err)
 	}
 	return data

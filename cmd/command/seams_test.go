@@ -31,10 +31,10 @@ func (r *refusal) covers(a, b option) bool {
 const together, models = 4, 2
 
 // tryPairs runs line with the flags of each two options of different features, and of up to two more: a line of four
-// options tries six pairs. Two that refusals covers are run alone, and refused in its words. A line that is refused
-// with more options than two is tried with its first two. All other lines have the result of the line with those of
-// their flags alone that make the model. None leaves memory behind. With -v it prints which pairs were tried (+) and
-// which are refused (-).
+// options tries six pairs. Two that refusals covers are run alone, and refused in its words. A refused line of three
+// or four options is tried again with its first two. All other lines have the result of the line with those of their
+// flags alone that make the model. None leaves memory behind. With -v it prints which pairs were tried (+) and which
+// are refused (-).
 func tryPairs(t *testing.T, line string, options []option, refusals []refusal, fresh func() *vfs.Mem,
 	result func(*vfs.Mem) string) {
 	t.Helper()

@@ -263,8 +263,8 @@ func (o *trainOptions) configure(a *app, config string, args []string) error {
 	return o.complete()
 }
 
-// settingsGiven are the settings of models that are on the command line, before those of a configuration are set. The
-// configuration may be that of another model.
+// settingsGiven lists the settings of models that the command line gives. It is called before a configuration, which
+// may be that of another model, is applied.
 func (o *trainOptions) settingsGiven() (names []string) {
 	for _, s := range trainer.ModelSettings() {
 		if o.flags.Changed(s.Name) {

@@ -17,7 +17,7 @@ func (s *Set) gather(w *pipeline.Worker, j *job) (err error) {
 	l.lookup.Lock() // by a schedule, several workers gather
 	for i, t := range l.types {
 		if t.Cache != nil {
-			t.Cache.Lookup(m.ofType(i), &j.lookups[i])
+			t.Cache.Lookup(m.OfType(i), &j.lookups[i])
 		}
 	}
 	l.lookup.Unlock()
@@ -86,7 +86,7 @@ func (l *Loader) forget(j *job) {
 
 // gatherRows writes the rows of features of a type that the host brings to a batch.
 func (l *Loader) gatherRows(ctx context.Context, j *job, kind int) error {
-	t, p, found, inputs := l.types[kind], &j.layout.types[kind], &j.lookups[kind], j.sample.ofType(kind)
+	t, p, found, inputs := l.types[kind], &j.layout.types[kind], &j.lookups[kind], j.sample.OfType(kind)
 	f := t.Features
 	switch {
 	case l.sparse != nil:

@@ -22,8 +22,8 @@ type MiniBatch struct {
 	Types []int
 }
 
-// ofType are the inputs of a type: all, unless the batch is by type.
-func (b *MiniBatch) ofType(kind int) []uint32 {
+// OfType returns the inputs of a type, which are the batch's: all, unless the batch is by type (Options.ByType).
+func (b *MiniBatch) OfType(kind int) []uint32 {
 	if len(b.Types) == 0 {
 		return b.Inputs
 	}

@@ -118,7 +118,7 @@ func (v *visits) count(ctx context.Context) error {
 	}
 	return e.Visit(ctx, v.o.Workers, v.o.Samples, presampledEpoch, 0, e.plan.Batches(), func(b *MiniBatch) bool {
 		for i, t := range types {
-			for _, node := range b.ofType(i) {
+			for _, node := range b.OfType(i) {
 				v.rows[t.first+node]++
 			}
 		}
@@ -252,20 +252,21 @@ type window struct {
 	batches int
 }
 
-// begin begins caches. Those that have to know the batches from first on read them together, as each is sampled.
+// begin begins caches. Some policies read the batches from first on: each batch is sampled once, and all of them read
+// it before the next is.
 func (x *run) begin(ctx context.Context, first int, windows []*window) (err error) {
 	var next *MiniBatch // nil: there are no more
 	var readers []func() (struct{}, bool)
 	for _, w := range windows {
 		resume, _ := iter.Pull(func(wait func(struct{}) bool) {
 			w.load, w.batches = w.Cache.Begin(x.n, func(read func([]uint32) bool) {
-				for wait(struct{}{}) && next != nil && read(next.ofType(w.kind)) {
+				for wait(struct{}{}) && next != nil && read(next.OfType(w.kind)) {
 				}
 			})
 		})
 		readers = append(readers, resume)
 	}
-	resume := func() (more bool) { // those that read, until they wait for the next batch
+	resume := func() (more bool) { // lets readers go on until each waits for the next batch, or has read enough
 		readers = slices.DeleteFunc(readers, func(resume func() (struct{}, bool)) bool {
 			_, waits := resume()
 			return !waits

@@ -91,7 +91,7 @@ func (l *Loader) setSize(j *job) {
 		return
 	}
 	for i := range l.types {
-		t := typeSize{inputs: len(m.ofType(i)), misses: len(j.lookups[i].Misses), into: len(j.lookups[i].Into)}
+		t := typeSize{inputs: len(m.OfType(i)), misses: len(j.lookups[i].Misses), into: len(j.lookups[i].Into)}
 		if l.sparse != nil {
 			t.elements = int(l.sparse.In(m.Inputs))
 		}

@@ -69,8 +69,8 @@ type BlockShape struct {
 }
 
 // ExpectedBlocks estimates the blocks of a batch of seed nodes of the target, the first layer's first, and the nodes of
-// each type among its inputs. It takes the mean degree for every node, and no node as drawn twice. Of a typed graph,
-// blocks are those that Options.ByType makes.
+// each type among its inputs. It takes the mean degree for every node, and no node as drawn twice. A batch of a
+// typed graph has the blocks that Options.ByType makes.
 func ExpectedBlocks(s *Shape, name string, fanouts []int, seeds int64, a Aggregation) (blocks []BlockShape,
 	inputs []int64) {
 	kind := methodKinds[name]

@@ -19,7 +19,7 @@ type Shape struct {
 	Relations []RelationShape
 }
 
-// TypeShape is the nodes of a type, and their features, as stored.
+// TypeShape describes the nodes of a type and their features, as stored.
 type TypeShape struct {
 	First    uint32 // the number of the first in the one graph of all types
 	Nodes    int64
@@ -27,7 +27,7 @@ type TypeShape struct {
 	DType    gds.DType
 }
 
-// RelationShape is the edges from nodes of one type to those of another.
+// RelationShape describes the edges from one type of nodes to another.
 type RelationShape struct {
 	From, To int // among Shape.Types
 	Edges    int64

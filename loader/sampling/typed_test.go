@@ -374,7 +374,7 @@ func TestBlocksByTypeHaveTheSampledEdges(t *testing.T) {
 		}
 		if !slices.Equal(b.Seeds, seeds) || len(b.Blocks) != 6 || len(b.Types) != 4 || b.Types[3] != len(want.Inputs) ||
 			slices.ContainsFunc([]int{0, 1, 2}, func(kind int) bool {
-				return slices.ContainsFunc(b.ofType(kind), func(v uint32) bool { return kindOf(g.firsts[kind]+v) != kind })
+				return slices.ContainsFunc(b.OfType(kind), func(v uint32) bool { return kindOf(g.firsts[kind]+v) != kind })
 			}) {
 			t.Fatalf("%d blocks, types %v, inputs %v", len(b.Blocks), b.Types, b.Inputs)
 		}
@@ -489,7 +489,7 @@ func TestOptimalCachesOfTypesReadAheadTogether(t *testing.T) {
 			ends, found := 0, cache.Lookup{}
 			var batches [][]uint32
 			visit(0, func(b *MiniBatch) bool {
-				batches = append(batches, slices.Clone(b.ofType(kind)))
+				batches = append(batches, slices.Clone(b.OfType(kind)))
 				return true
 			})
 			for at, inputs := range batches {

@@ -86,18 +86,10 @@ type measuredCache struct {
 	until int // the first batch that it was not told of
 }
 
-// of are the nodes of the type that a batch needs.
-func (c *measuredCache) of(b *sampling.MiniBatch) []uint32 {
-	if len(b.Types) == 0 {
-		return b.Inputs
-	}
-	return b.Inputs[b.Types[c.kind]:b.Types[c.kind+1]]
-}
-
 // tell tells the cache of an epoch, and of its batches from first on.
 func (c *measuredCache) tell(ctx context.Context, e *sampling.Epochs, epoch, first, end int) (failed error) {
 	_, n := c.Begin(epoch, func(yield func([]uint32) bool) {
-		failed = e.Visit(ctx, 1, 1, epoch, first, end, func(b *sampling.MiniBatch) bool { return yield(c.of(b)) })
+		failed = e.Visit(ctx, 1, 1, epoch, first, end, func(b *sampling.MiniBatch) bool { return yield(b.OfType(c.kind)) })
 	})
 	c.until = first + min(n, end-first)
 	return failed
@@ -168,7 +160,7 @@ func (r *Samples) Sample(ctx context.Context, opened *session.Sampled, plan chun
 						return false
 					}
 				}
-				c.Lookup(c.of(b), &found)
+				c.Lookup(b.OfType(c.kind), &found)
 				hits += int64(found.Hits())
 			}
 			at++

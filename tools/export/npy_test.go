@@ -88,17 +88,8 @@ func features(dt format.DType, matrix, rows int) []byte {
 
 func content(t *testing.T, disk vfs.FS, name string) []byte {
 	t.Helper()
-	f, err := disk.Open(name)
+	data, err := vfs.ReadFile(disk, name, math.MaxInt64)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		t.Fatal(err)
-	}
-	data := make([]byte, size)
-	if _, err := f.ReadAt(data, 0); err != nil && size > 0 {
 		t.Fatal(err)
 	}
 	return data
